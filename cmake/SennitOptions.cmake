@@ -1,0 +1,33 @@
+# Flags for all of our own code. Our objects run on any x86-64-v3 machine (AVX-512 is left to generated code and to
+# oneDNN), so that valgrind and other people's machines can run them.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+set(SENNIT_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them: address,undefined or thread")
+
+add_compile_definitions(_GNU_SOURCE SENNIT_VERSION="${PROJECT_VERSION}")
+add_compile_options(-Wall -Wextra -Werror -Wstrict-prototypes -Wmissing-prototypes -Wvla -ffp-contract=off)
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  add_compile_options(-march=x86-64-v3)
+endif()
+if(SENNIT_SANITIZE)
+  add_compile_options(-fsanitize=${SENNIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  add_link_options(-fsanitize=${SENNIT_SANITIZE})
+endif()
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# A static library of all .c files below a folder of the same name.
+function(sennit_library name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.c)
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME sennit_${name})
+endfunction()
