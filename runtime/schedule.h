@@ -1,0 +1,317 @@
+// The schedule: everything a train executable runs, the contract between the backend (which writes it) and the runtime
+// (which executes it). It travels as JSON inside the executable (runtime/package.h).
+//
+// One schedule serves all ranks: the program is SPMD over a mesh of named axes; rank r has row-major coordinates in it
+// (the last axis varies fastest). Sizes are in elements unless a name says bytes. All memory lies in one arena per rank
+// at addresses fixed here: offsets count bytes from the arena's start.
+//
+// Lists are {items, count}; the items belong to whoever built the schedule (an sn_arena as a rule).
+#pragma once
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SN_SCHEDULE_VERSION    1
+#define SN_SCHEDULE_ALIGNMENT  64 // of every buffer's offset in the arena, in bytes
+#define SN_SCHEDULE_BATCH_DIMS 6
+#define SN_SCHEDULE_COPY_DIMS  8
+
+#define SN_LIST(type)                                                                                                  \
+    struct {                                                                                                           \
+        type *items;                                                                                                   \
+        size_t count;                                                                                                  \
+    }
+
+typedef SN_LIST(int64_t) sn_dims; // count is the rank; a 0-d value has none
+typedef SN_LIST(const char *) sn_texts;
+
+// Bytes of a buffer from `offset` on; the instruction that uses a view knows how many it touches and with what strides.
+// Two views of one buffer, or two buffers at overlapping offsets, may share memory.
+typedef struct sn_view {
+    int64_t buffer; // index into schedule.buffers, or -1: none (only where an operand is optional)
+    int64_t offset; // bytes
+} sn_view;
+#define SN_NO_VIEW ((sn_view){-1, 0})
+typedef SN_LIST(sn_view) sn_views;
+
+typedef struct sn_mesh_axis {
+    const char *name; // "dp"
+    int64_t size;
+} sn_mesh_axis;
+
+typedef struct sn_buffer {
+    const char *name;
+    sn_dtype dtype;
+    sn_dims shape; // local: what this rank holds, dense and row-major
+    int64_t offset, bytes;
+} sn_buffer;
+
+typedef enum sn_global_role {
+    SN_GLOBAL_PARAMETER, // trained
+    SN_GLOBAL_STATE,     // changes without a gradient: running statistics
+    SN_GLOBAL_MOMENT,    // the optimizer's, of one parameter
+    SN_GLOBAL_CONSTANT,  // never changes, not in checkpoints
+    SN_GLOBAL_ROLE_COUNT
+} sn_global_role;
+
+typedef enum sn_source_kind {
+    SN_SOURCE_FILE,    // bytes [offset, offset + bytes) of `path`
+    SN_SOURCE_PAYLOAD, // bytes [offset, offset + bytes) of the executable's constants
+    SN_SOURCE_FILL,    // every element is `value`
+    SN_SOURCE_COUNT
+} sn_source_kind;
+
+// Where a global's first values come from: the whole (global) tensor, dense and row-major, little endian.
+typedef struct sn_source {
+    sn_source_kind kind;
+    const char *path; // SN_SOURCE_FILE only, absolute; else NULL
+    int64_t offset, bytes;
+    sn_dtype dtype; // as stored; converted when the buffer's differs
+    double value;   // SN_SOURCE_FILL only
+} sn_source;
+
+// A tensor that outlives a step.
+typedef struct sn_global {
+    const char *name; // ONNX initializer; moments: "optimizer.m.NAME", "optimizer.v.NAME"
+    sn_global_role role;
+    const char *of; // the parameter that a moment belongs to; else NULL
+    int64_t buffer;
+    sn_dims shape;    // global
+    sn_dims sharding; // per dimension a bit mask of the mesh axes that cut it (bit i: axis i; major first); empty: none
+    sn_source source;
+} sn_global;
+
+// A graph input fed from the data, one micro-batch at a time. `dtype` of the buffer is what the graph wants.
+typedef struct sn_data_input {
+    const char *name;  // of the graph input, and of its .npy file
+    int64_t buffer;    // holds the rank's part of one micro-batch
+    sn_dims shape;     // global, of one micro-batch
+    int64_t batch_dim; // -1: the same value in every step (the file then holds exactly that value)
+    int64_t axes;      // bit mask of the mesh axes that shard the batch dimension
+    bool is_label;     // the loss reads it as class ids or target
+    bool has_range;    // integers: every value must lie in [lo, hi) or equal ignore_index
+    int64_t lo, hi;
+    bool has_ignore;
+    int64_t ignore_index;
+} sn_data_input;
+
+typedef enum sn_special_kind {
+    SN_SPECIAL_STEP,        // i64: updates done before this step (0 in the first)
+    SN_SPECIAL_SEED,        // i64
+    SN_SPECIAL_LR,          // f32: learning rate of this step
+    SN_SPECIAL_COORDINATE,  // i64: this rank's coordinate on mesh axis `axis`
+    SN_SPECIAL_MICRO,       // i64: index of the micro-batch in the step
+    SN_SPECIAL_LABEL_COUNT, // f32: labels of the whole step (all ranks, all micro-batches) that are not ignore_index
+    SN_SPECIAL_COUNT
+} sn_special_kind;
+
+// A scalar that the runtime writes before a program runs.
+typedef struct sn_special {
+    sn_special_kind kind;
+    int64_t buffer; // 0-d, of the type above
+    int64_t axis;   // SN_SPECIAL_COORDINATE only
+} sn_special;
+
+// A value that the runtime reads back after a program ran.
+typedef struct sn_output {
+    const char *name; // gradients: the initializer's; predictions: the graph output's
+    int64_t buffer;
+    sn_dims shape;    // global
+    sn_dims sharding; // as for globals
+} sn_output;
+
+typedef enum sn_stream { SN_STREAM_COMPUTE, SN_STREAM_COMM, SN_STREAM_COUNT } sn_stream;
+typedef enum sn_phase { SN_PHASE_FORWARD, SN_PHASE_BACKWARD, SN_PHASE_UPDATE, SN_PHASE_COUNT } sn_phase;
+
+// What a kernel looks like in kernels.so: runs blocks [begin, end) of [0, grid); blocks are independent. `args` are
+// addresses in the order of the instruction's.
+typedef void (*sn_kernel_function)(void *const *args, int64_t begin, int64_t end);
+
+typedef struct sn_do_kernel {
+    int64_t symbol; // index into schedule.kernels
+    int64_t grid;
+    sn_views args;
+} sn_do_kernel;
+
+// c[m, n] = alpha * op(a)[m, k] op(b)[k, n] + beta * c, row-major; op(a) is a[k, m] transposed when transpose_a, and so
+// on; ld* is the distance of two rows as stored. Repeated over the batch dimensions (batch_rank of them, outermost
+// first), operands moving by strides in elements; a stride 0 in a or b broadcasts. beta = 0 never reads c.
+typedef struct sn_do_gemm {
+    sn_dtype dtype; // f32
+    int64_t m, n, k;
+    bool transpose_a, transpose_b;
+    int64_t lda, ldb, ldc;
+    int64_t batch_rank;
+    int64_t batch[SN_SCHEDULE_BATCH_DIMS];
+    int64_t stride_a[SN_SCHEDULE_BATCH_DIMS], stride_b[SN_SCHEDULE_BATCH_DIMS], stride_c[SN_SCHEDULE_BATCH_DIMS];
+    double alpha, beta;
+    sn_view a, b, c;
+} sn_do_gemm;
+
+// y[n, out_channels, out…] = x[n, in_channels, in…] (*) w[out_channels, in_channels / groups, kernel…], f32, dense,
+// cross-correlation as in ONNX Conv, no bias. The gradients use the same shapes: conv_input_grad reads y (the gradient)
+// and w, writes x; conv_weight_grad reads x and y, writes w. ConvTranspose is conv_input_grad.
+typedef struct sn_do_conv {
+    int64_t spatial; // 1 … 3: how many entries of the arrays count
+    int64_t batch, in_channels, out_channels, groups;
+    int64_t in[3], kernel[3], out[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
+    sn_view x, w, y;
+} sn_do_conv;
+
+// o = softmax(softcap(scale q kᵀ) + mask) v for every batch and query head, f32. Query head h reads key/value head
+// h / (heads / kv_heads). With causal, row i sees columns j <= i + causal_offset. softcap c > 0: s -> c tanh(s / c).
+// Strides are in elements for (batch, head, row); the last dimension is dense. mask (optional) is added; its strides
+// are (batch, head, row, column), 0 broadcasts. lse[batch, heads, sq] (dense) receives log of the softmax's
+// denominator, natural logarithm, maximum included; a row that sees nothing gives o = 0. attention_grad reads q, k, v,
+// mask, o, lse and grad_o and writes grad_q, grad_k, grad_v with q's, k's, v's shapes.
+typedef struct sn_do_attention {
+    int64_t batch, heads, kv_heads, sq, skv, d, dv;
+    double scale, softcap;
+    bool causal;
+    int64_t causal_offset;
+    sn_view q, k, v, mask, o, lse, grad_o, grad_q, grad_k, grad_v;
+    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3], mask_stride[4];
+    int64_t grad_o_stride[3], grad_q_stride[3], grad_k_stride[3], grad_v_stride[3];
+} sn_do_attention;
+
+typedef enum sn_reduce { SN_REDUCE_SUM, SN_REDUCE_MAX, SN_REDUCE_COUNT } sn_reduce;
+
+// Collectives over the mesh axes in `axes` (bit mask); P is the group's size, members in row-major order of their
+// coordinates. `count` elements: all_reduce and broadcast: in all (from -> to, which may be equal); all_gather: of
+// `from` (`to` has P of them); reduce_scatter: of `to` (`from` has P); all_to_all: for each peer. broadcast sends the
+// first member's.
+typedef struct sn_do_collective {
+    sn_dtype dtype;
+    sn_reduce reduce;
+    int64_t axes;
+    int64_t count;
+    sn_view from, to;
+} sn_do_collective;
+
+// to[i·to_stride] = from[i·from_stride] over `rank` dimensions; same type on both sides.
+typedef struct sn_do_copy {
+    sn_dtype dtype;
+    int64_t rank;
+    int64_t dims[SN_SCHEDULE_COPY_DIMS];
+    int64_t from_stride[SN_SCHEDULE_COPY_DIMS], to_stride[SN_SCHEDULE_COPY_DIMS]; // elements
+    sn_view from, to;
+} sn_do_copy;
+
+typedef struct sn_do_fill {
+    sn_dtype dtype;
+    int64_t count;
+    double value;
+    sn_view to;
+} sn_do_fill;
+
+// record marks the point in its stream; wait holds its stream until that point of the other stream is reached. Events
+// are numbered from 0 in each program; each is recorded once per run.
+typedef struct sn_do_event {
+    int64_t event;
+} sn_do_event;
+
+// enum suffix, name, member of the union, type
+#define SN_INSTRUCTIONS(X)                                                                                             \
+    X(KERNEL, "kernel", kernel, sn_do_kernel)                                                                          \
+    X(GEMM, "gemm", gemm, sn_do_gemm)                                                                                  \
+    X(CONV, "conv", conv, sn_do_conv)                                                                                  \
+    X(CONV_INPUT_GRAD, "conv_input_grad", conv, sn_do_conv)                                                            \
+    X(CONV_WEIGHT_GRAD, "conv_weight_grad", conv, sn_do_conv)                                                          \
+    X(ATTENTION, "attention", attention, sn_do_attention)                                                              \
+    X(ATTENTION_GRAD, "attention_grad", attention, sn_do_attention)                                                    \
+    X(ALL_REDUCE, "all_reduce", collective, sn_do_collective)                                                          \
+    X(ALL_GATHER, "all_gather", collective, sn_do_collective)                                                          \
+    X(REDUCE_SCATTER, "reduce_scatter", collective, sn_do_collective)                                                  \
+    X(ALL_TO_ALL, "all_to_all", collective, sn_do_collective)                                                          \
+    X(BROADCAST, "broadcast", collective, sn_do_collective)                                                            \
+    X(COPY, "copy", copy, sn_do_copy)                                                                                  \
+    X(FILL, "fill", fill, sn_do_fill)                                                                                  \
+    X(RECORD, "record", event, sn_do_event)                                                                            \
+    X(WAIT, "wait", event, sn_do_event)
+
+typedef enum sn_instr_kind {
+#define X(suffix, ...) SN_INSTR_##suffix,
+    SN_INSTRUCTIONS(X)
+#undef X
+        SN_INSTR_COUNT
+} sn_instr_kind;
+
+typedef struct sn_instr {
+    sn_instr_kind kind;
+    sn_stream stream; // collectives may run on either; a program without SN_STREAM_COMM needs no second thread
+    sn_phase phase;
+    int64_t origin; // index into schedule.origins; -1: none
+    union {
+        sn_do_kernel kernel;
+        sn_do_gemm gemm;
+        sn_do_conv conv;
+        sn_do_attention attention;
+        sn_do_collective collective;
+        sn_do_copy copy;
+        sn_do_fill fill;
+        sn_do_event event;
+    };
+} sn_instr;
+
+// The runtime knows these names:
+//   "step"     a whole training step; or, when micro_batches > 1,
+//   "micro"    one micro-batch: forward, backward, gradients added to their accumulators, loss added to `loss` (both
+//              cleared by the program itself in micro-batch 0), and
+//   "update"   once after the last of them
+//   "eval"     forward only, as for inference; writes `eval_loss`
+//   "predict"  forward only; writes `predictions`
+// Those that a model has no use for are absent.
+typedef struct sn_program {
+    const char *name;
+    SN_LIST(sn_instr) instrs;
+} sn_program;
+
+// A run option fixed at compile time, as on the command line: {"warmup", "100"}. The command line overrides it.
+typedef struct sn_setting {
+    const char *name, *value;
+} sn_setting;
+
+typedef struct sn_schedule {
+    int64_t version;
+    const char *model_path; // absolute
+    int64_t model_bytes;    // size of that file, checked at start when a source reads from it
+    const char *model_hash; // text, copied into checkpoints
+    const char *plan_hash;  // text, equal on all ranks
+    SN_LIST(sn_mesh_axis) mesh;
+    int64_t ranks;   // product of the mesh
+    int64_t threads; // per rank; 0: cores / ranks of the machine it runs on
+    int64_t arena_bytes;
+    int64_t micro_batches; // per step (1: no accumulation)
+    int64_t step_samples;  // rows of data that one step consumes over all ranks and micro-batches
+    double lr;             // base learning rate; schedules scale it
+    sn_texts kernels;      // symbols in kernels.so
+    sn_texts origins;      // ONNX node names with the passes that derived from them
+    SN_LIST(sn_setting) settings;
+    SN_LIST(sn_buffer) buffers;
+    SN_LIST(sn_global) globals;
+    SN_LIST(sn_data_input) inputs;
+    SN_LIST(sn_special) specials;
+    int64_t loss;                 // buffer, 0-d f32: global mean; -1: no training
+    int64_t eval_loss;            // buffer, 0-d f32; -1: none
+    int64_t grad_norm;            // buffer, 0-d f32: global norm before clipping; -1: none
+    SN_LIST(sn_output) gradients; // valid after "step" or "update", unscaled by clipping
+    SN_LIST(sn_output) predictions;
+    SN_LIST(sn_program) programs;
+} sn_schedule;
+
+const char *sn_instr_name(sn_instr_kind kind);
+const sn_program *sn_schedule_program(const sn_schedule *schedule, const char *name); // NULL when absent
+// "gemm #12 of step (/h.0/mlp/c_fc/MatMul <- autodiff)", for messages.
+void sn_schedule_describe(const sn_schedule *schedule, const sn_program *program, size_t index, sn_str *out);
+
+// JSON, one line per list item. Never fails; floats read back to the same bits.
+void sn_schedule_write(const sn_schedule *schedule, sn_str *out);
+// Everything the result points at is in `arena`. Errors (malformed text, unknown version, what sn_schedule_check finds)
+// name the item.
+SN_MUST_USE sn_status sn_schedule_read(const char *text, size_t length, sn_arena *arena, sn_schedule *out);
+// Indices in range, buffers inside the arena and aligned, the extent of every operand inside its buffer.
+SN_MUST_USE sn_status sn_schedule_check(const sn_schedule *schedule);
