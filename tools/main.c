@@ -1,7 +1,49 @@
 // The `sennit` command: picks a subcommand from the table and runs it.
-#include <stdio.h>
+#include "tools/options.h"
 
-int main(void) {
-    puts("sennit " SENNIT_VERSION);
-    return 0;
+#include <string.h>
+
+// Weak, so that a command can be left out of a build; it is then absent from the help too.
+#define SN_COMMAND(suffix, name, ...) extern __attribute__((weak)) int sn_cmd_##name(int argc, char **argv);
+#include "tools/commands.def"
+#undef SN_COMMAND
+
+static int (*const run[])(int, char **) = {
+#define SN_COMMAND(suffix, name, ...) sn_cmd_##name,
+#include "tools/commands.def"
+#undef SN_COMMAND
+};
+
+static void print_help(FILE *out) {
+    fputs("sennit compiles a forward ONNX model into a distributed training executable.\n\n"
+          "sennit COMMAND [options]\n",
+          out);
+    for (int i = 0; i < SN_COMMAND_COUNT; i++)
+        if (run[i]) fprintf(out, "  %-12s%s\n", sn_command_name(i), sn_command_summary(i));
+    fputs("\n`sennit COMMAND --help` lists a command's options; `sennit --version` prints the version.\n", out);
+}
+
+int main(int argc, char **argv) {
+    const char *word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, "--version") == 0) {
+        puts("sennit " SENNIT_VERSION);
+        return 0;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    sn_suggestion close = {0};
+    for (int i = 0; i < SN_COMMAND_COUNT; i++) {
+        if (!run[i]) continue;
+        if (strcmp(word, sn_command_name(i)) == 0) return run[i](argc - 1, argv + 1);
+        sn_suggest(&close, word, sn_command_name(i));
+    }
+    if (!word[0])
+        print_help(stderr);
+    else if (close.best)
+        fprintf(stderr, "sennit: unknown command '%s'; did you mean '%s'?\n", word, close.best);
+    else
+        fprintf(stderr, "sennit: unknown command '%s'\n  help: `sennit --help` lists the commands\n", word);
+    return 2;
 }
