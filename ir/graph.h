@@ -5,6 +5,7 @@
 #pragma once
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/phase.h"
 #include "base/vec.h"
 #include "ir/layout.h"
 #include "ir/op.h"
@@ -17,7 +18,6 @@ typedef struct sn_value sn_value;
 typedef struct sn_global sn_global;
 
 typedef enum sn_form { SN_FORM_GRAPH, SN_FORM_DIST, SN_FORM_SCHED, SN_FORM_COUNT } sn_form;
-typedef enum sn_phase { SN_PHASE_FORWARD, SN_PHASE_BACKWARD, SN_PHASE_UPDATE, SN_PHASE_COUNT } sn_phase;
 
 // Where an op comes from: an ONNX node, or the pass that made it from another op ("/h.0/c_fc/MatMul" <- autodiff).
 typedef struct sn_origin {

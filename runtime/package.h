@@ -16,7 +16,7 @@ typedef struct sn_blob {
 typedef struct sn_package {
     sn_blob schedule;    // text of runtime/schedule.h
     sn_blob kernels;     // ELF shared object exporting the schedule's kernel symbols (sn_kernel_function); may be empty
-    sn_blob constants;   // what SN_SOURCE_PAYLOAD points into; may be empty
+    sn_blob constants;   // what SN_INITIAL_PAYLOAD points into; may be empty
     sn_mapped_file file; // behind the blobs when the package was opened
 } sn_package;
 

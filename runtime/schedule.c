@@ -282,11 +282,11 @@ sn_status sn_schedule_check(const sn_schedule *s) {
         return sn_status_make("schedule: a count is out of range");
     for (size_t i = 0; i < s->buffers.count; i++) SN_TRY(check_buffer(s, &s->buffers.items[i]));
     for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_global *g = &s->globals.items[i];
+        const sn_resident *g = &s->globals.items[i];
         SN_TRY(check_sharded(s, g->name, g->buffer, &g->shape, &g->sharding));
-        if (g->source.kind == SN_SOURCE_FILE && !g->source.path)
+        if (g->source.kind == SN_INITIAL_FILE && !g->source.path)
             return sn_status_make("schedule: '%s' comes from a file without a path", g->name);
-        if (g->source.kind != SN_SOURCE_FILL &&
+        if (g->source.kind != SN_INITIAL_FILL &&
             g->source.bytes != elements(&g->shape) * (int64_t)sn_dtype_bytes(g->source.dtype))
             return sn_status_make("schedule: the source of '%s' does not have its size", g->name);
     }

@@ -9,6 +9,7 @@
 #pragma once
 #include "base/arena.h"
 #include "base/dtype.h"
+#include "base/phase.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -50,40 +51,40 @@ typedef struct sn_buffer {
     int64_t offset, bytes;
 } sn_buffer;
 
-typedef enum sn_global_role {
-    SN_GLOBAL_PARAMETER, // trained
-    SN_GLOBAL_STATE,     // changes without a gradient: running statistics
-    SN_GLOBAL_MOMENT,    // the optimizer's, of one parameter
-    SN_GLOBAL_CONSTANT,  // never changes, not in checkpoints
-    SN_GLOBAL_ROLE_COUNT
-} sn_global_role;
+typedef enum sn_resident_role {
+    SN_RESIDENT_PARAMETER, // trained
+    SN_RESIDENT_STATE,     // changes without a gradient: running statistics
+    SN_RESIDENT_MOMENT,    // the optimizer's, of one parameter
+    SN_RESIDENT_CONSTANT,  // never changes, not in checkpoints
+    SN_RESIDENT_ROLE_COUNT
+} sn_resident_role;
 
-typedef enum sn_source_kind {
-    SN_SOURCE_FILE,    // bytes [offset, offset + bytes) of `path`
-    SN_SOURCE_PAYLOAD, // bytes [offset, offset + bytes) of the executable's constants
-    SN_SOURCE_FILL,    // every element is `value`
-    SN_SOURCE_COUNT
-} sn_source_kind;
+typedef enum sn_initial_kind {
+    SN_INITIAL_FILE,    // bytes [offset, offset + bytes) of `path`
+    SN_INITIAL_PAYLOAD, // bytes [offset, offset + bytes) of the executable's constants
+    SN_INITIAL_FILL,    // every element is `value`
+    SN_INITIAL_COUNT
+} sn_initial_kind;
 
 // Where a global's first values come from: the whole (global) tensor, dense and row-major, little endian.
-typedef struct sn_source {
-    sn_source_kind kind;
-    const char *path; // SN_SOURCE_FILE only, absolute; else NULL
+typedef struct sn_initial {
+    sn_initial_kind kind;
+    const char *path; // SN_INITIAL_FILE only, absolute; else NULL
     int64_t offset, bytes;
     sn_dtype dtype; // as stored; converted when the buffer's differs
-    double value;   // SN_SOURCE_FILL only
-} sn_source;
+    double value;   // SN_INITIAL_FILL only
+} sn_initial;
 
 // A tensor that outlives a step.
-typedef struct sn_global {
+typedef struct sn_resident {
     const char *name; // ONNX initializer; moments: "optimizer.m.NAME", "optimizer.v.NAME"
-    sn_global_role role;
+    sn_resident_role role;
     const char *of; // the parameter that a moment belongs to; else NULL
     int64_t buffer;
     sn_dims shape;    // global
     sn_dims sharding; // per dimension a bit mask of the mesh axes that cut it (bit i: axis i; major first); empty: none
-    sn_source source;
-} sn_global;
+    sn_initial source;
+} sn_resident;
 
 // A graph input fed from the data, one micro-batch at a time. `dtype` of the buffer is what the graph wants.
 typedef struct sn_data_input {
@@ -125,7 +126,6 @@ typedef struct sn_output {
 } sn_output;
 
 typedef enum sn_stream { SN_STREAM_COMPUTE, SN_STREAM_COMM, SN_STREAM_COUNT } sn_stream;
-typedef enum sn_phase { SN_PHASE_FORWARD, SN_PHASE_BACKWARD, SN_PHASE_UPDATE, SN_PHASE_COUNT } sn_phase;
 
 // What a kernel looks like in kernels.so: runs blocks [begin, end) of [0, grid); blocks are independent. `args` are
 // addresses in the order of the instruction's.
@@ -292,7 +292,7 @@ typedef struct sn_schedule {
     sn_texts origins;      // ONNX node names with the passes that derived from them
     SN_LIST(sn_setting) settings;
     SN_LIST(sn_buffer) buffers;
-    SN_LIST(sn_global) globals;
+    SN_LIST(sn_resident) globals;
     SN_LIST(sn_data_input) inputs;
     SN_LIST(sn_special) specials;
     int64_t loss;                 // buffer, 0-d f32: global mean; -1: no training

@@ -70,8 +70,8 @@ static const char *const instr_words[] = {
     SN_INSTRUCTIONS(X)
 #undef X
 };
-_Static_assert(sizeof role_words / sizeof *role_words == SN_GLOBAL_ROLE_COUNT, "a word per role");
-_Static_assert(sizeof source_words / sizeof *source_words == SN_SOURCE_COUNT, "a word per source");
+_Static_assert(sizeof role_words / sizeof *role_words == SN_RESIDENT_ROLE_COUNT, "a word per role");
+_Static_assert(sizeof source_words / sizeof *source_words == SN_INITIAL_COUNT, "a word per source");
 _Static_assert(sizeof special_words / sizeof *special_words == SN_SPECIAL_COUNT, "a word per special");
 _Static_assert(sizeof stream_words / sizeof *stream_words == SN_STREAM_COUNT, "a word per stream");
 _Static_assert(sizeof phase_words / sizeof *phase_words == SN_PHASE_COUNT, "a word per phase");
@@ -91,25 +91,25 @@ static const field buffer_fields[] = {
 TABLE(buffer, sn_buffer);
 
 static const field source_fields[] = {
-    F_WORD(sn_source, kind, source_words),
-    F(sn_source, path, TEXT),
-    F(sn_source, offset, INT),
-    F(sn_source, bytes, INT),
-    F_WORD(sn_source, dtype, dtype_words),
-    F(sn_source, value, REAL),
+    F_WORD(sn_initial, kind, source_words),
+    F(sn_initial, path, TEXT),
+    F(sn_initial, offset, INT),
+    F(sn_initial, bytes, INT),
+    F_WORD(sn_initial, dtype, dtype_words),
+    F(sn_initial, value, REAL),
 };
-TABLE(source, sn_source);
+TABLE(source, sn_initial);
 
 static const field global_fields[] = {
-    F(sn_global, name, TEXT),
-    F_WORD(sn_global, role, role_words),
-    F(sn_global, of, TEXT),
-    F(sn_global, buffer, INT),
-    F(sn_global, shape, DIMS),
-    F(sn_global, sharding, DIMS),
-    F_OF(sn_global, source, RECORD, source),
+    F(sn_resident, name, TEXT),
+    F_WORD(sn_resident, role, role_words),
+    F(sn_resident, of, TEXT),
+    F(sn_resident, buffer, INT),
+    F(sn_resident, shape, DIMS),
+    F(sn_resident, sharding, DIMS),
+    F_OF(sn_resident, source, RECORD, source),
 };
-TABLE(global, sn_global);
+TABLE(global, sn_resident);
 
 static const field input_fields[] = {
     F(sn_data_input, name, TEXT),       F(sn_data_input, buffer, INT),       F(sn_data_input, shape, DIMS),

@@ -14,7 +14,7 @@ typedef struct sample {
     int64_t shape[2], local[2], masks[2];
     sn_mesh_axis mesh[2];
     sn_buffer buffers[3];
-    sn_global globals[1];
+    sn_resident globals[1];
     sn_data_input inputs[1];
     sn_special specials[2];
     sn_output gradients[1];
@@ -132,13 +132,13 @@ static void make_sample(sample *s) {
     s->buffers[0] = (sn_buffer){"w", SN_F32, local, 0, 1024};
     s->buffers[1] = (sn_buffer){"g \"quoted\"", SN_F32, local, 1024, 1024};
     s->buffers[2] = (sn_buffer){"step", SN_I64, {0}, 2048, 8};
-    s->globals[0] = (sn_global){
+    s->globals[0] = (sn_resident){
         .name = "w",
-        .role = SN_GLOBAL_PARAMETER,
+        .role = SN_RESIDENT_PARAMETER,
         .shape = shape,
         .sharding = masks,
         .source = {
-            .kind = SN_SOURCE_FILE, .path = "/m.onnx", .offset = 5, .bytes = 128, .dtype = SN_F32, .value = 0.1}};
+            .kind = SN_INITIAL_FILE, .path = "/m.onnx", .offset = 5, .bytes = 128, .dtype = SN_F32, .value = 0.1}};
     s->inputs[0] = (sn_data_input){.name = "x",
                                    .buffer = 1,
                                    .shape = shape,
