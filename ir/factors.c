@@ -94,9 +94,7 @@ static void reshape_group(space *s, int from, int n_from, int to, int n_to) {
         }
         done = end;
         if (end_a == end && ++i < n_from) end_a *= a[i];
-        if (end_b == end && (j + 1 < n_to || i >= n_from)) {
-            if (++j < n_to) end_b *= b[j];
-        }
+        if (end_b == end && ++j < n_to) end_b *= b[j];
     }
     for (int p = 0; p < n; p++) {
         int f = add_factor(s, SN_FACTOR_PARALLEL, piece[p].size);
