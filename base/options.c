@@ -189,7 +189,7 @@ void sn_options_print_help(const sn_options *o, FILE *out) {
         sn_str line = {0};
         if (spec->letter) sn_str_printf(&line, "-%c, ", spec->letter);
         sn_str_printf(&line, "--%s", spec->name);
-        if (spec->value) sn_str_printf(&line, " %s", spec->value);
+        if (spec->value && spec->value[0]) sn_str_printf(&line, " %s", spec->value);
         if (line.length > 30)
             fprintf(out, "  %s\n  %-30s  %s\n", sn_str_text(&line), "", spec->help);
         else

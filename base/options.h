@@ -1,6 +1,6 @@
 // Command lines: long options (--name VALUE, --name=VALUE), letters (-o VALUE) and positional arguments, checked
 // against a table. The `sennit` command and the train executable share this; each has its table (tools/options.def,
-// runtime/options.def).
+// runtime/options.h).
 #pragma once
 #include "base/str.h"
 #include "base/vec.h"

@@ -107,7 +107,7 @@ static const char *infer_stated(const query *q) {
 }
 
 static const char *infer_iota(const query *q) {
-    int axis;
+    int axis = 0;
     return axis_attr(q, "axis", q->out[0].rank, &axis);
 }
 
@@ -171,7 +171,7 @@ static const char *infer_pad(const query *q) {
 
 static const char *infer_concat(const query *q) {
     sn_type result = type_of(q, 0);
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", result.rank, &axis));
     for (int i = 1; i < q->n_operands; i++) {
         sn_type part = type_of(q, i);
@@ -191,7 +191,7 @@ static const char *check_indices(const query *q, int operand) {
 }
 
 static const char *gather_type(const query *q, sn_type x, sn_type indices, sn_type *out) {
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", x.rank, &axis));
     REQUIRE(q, x.rank - 1 + indices.rank <= SN_MAX_RANK, "the result would have more than %d dims", SN_MAX_RANK);
     sn_type y = {.dtype = x.dtype};
@@ -217,7 +217,7 @@ static const char *infer_gather_grad(const query *q) {
 
 static const char *infer_gather_elements(const query *q) {
     sn_type x = type_of(q, 0), indices = type_of(q, 1);
-    int axis;
+    int axis = 0;
     TRY(check_indices(q, 1));
     TRY(axis_attr(q, "axis", x.rank, &axis));
     REQUIRE(q, indices.rank == x.rank, "indices have another rank than the operand");
@@ -247,7 +247,7 @@ static const char *infer_gather_nd(const query *q) {
 
 static const char *infer_scatter_elements(const query *q) {
     sn_type x = type_of(q, 0), indices = type_of(q, 1), updates = type_of(q, 2);
-    int axis;
+    int axis = 0;
     TRY(check_indices(q, 1));
     TRY(axis_attr(q, "axis", x.rank, &axis));
     REQUIRE(q, indices.rank == x.rank && sn_shape_equal(indices, updates) && updates.dtype == x.dtype,
@@ -286,7 +286,7 @@ static const char *infer_reduction(const query *q) {
 
 static const char *infer_arg(const query *q) {
     sn_type x = type_of(q, 0), y = {.dtype = SN_I64};
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", x.rank, &axis));
     REQUIRE(q, x.dim[axis] > 0, "there is nothing along the axis");
     for (int i = 0; i < x.rank; i++) {
@@ -300,14 +300,14 @@ static const char *infer_arg(const query *q) {
 }
 
 static const char *infer_scan(const query *q) {
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", type_of(q, 0).rank, &axis));
     return infer_same(q);
 }
 
 static const char *infer_top_k(const query *q) {
     sn_type x = type_of(q, 0);
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", x.rank, &axis));
     int64_t k = int_attr(q, "k");
     REQUIRE(q, k >= 0 && k <= x.dim[axis], "k is %" PRId64 " of %" PRId64 " elements", k, x.dim[axis]);
@@ -430,7 +430,7 @@ static const char *infer_avg_pool_grad(const query *q) {
 }
 
 static const char *infer_softmax(const query *q) {
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", type_of(q, 0).rank, &axis));
     return infer_same(q);
 }
@@ -438,7 +438,7 @@ static const char *infer_softmax(const query *q) {
 // Statistics are at least f32 and have size 1 along the normalised dims.
 static const char *infer_norm(const query *q) {
     sn_type x = type_of(q, 0), stats = x, both;
-    int axis;
+    int axis = 0;
     TRY(axis_attr(q, "axis", x.rank, &axis));
     for (int i = axis; i < x.rank; i++) stats.dim[i] = 1;
     if (sn_dtype_bytes(x.dtype) < 4) stats.dtype = SN_F32;
@@ -453,7 +453,7 @@ static const char *infer_norm(const query *q) {
 
 static const char *infer_cross_entropy(const query *q) {
     sn_type logits = type_of(q, 0), labels = type_of(q, 1), losses = {.dtype = logits.dtype};
-    int axis;
+    int axis = 0;
     TRY(check_indices(q, 1));
     TRY(axis_attr(q, "axis", logits.rank, &axis));
     for (int i = 0; i < logits.rank; i++)

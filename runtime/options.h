@@ -28,7 +28,7 @@
     X(checkpoint, "checkpoint", TEXT, NULL, "DIR", "where checkpoints go; the last two are kept")                      \
     X(checkpoint_every, "checkpoint-every", COUNT, 0, "N", "checkpoint every N steps and at the end")                  \
     X(resume, "resume", TEXT, NULL, "DIR", "continue from the latest checkpoint there")                                \
-    X(output, "output", TEXT, NULL, "FILE", "run forward only and write the outputs (safetensors)")                    \
+    X(output, "predictions", TEXT, NULL, "FILE", "run forward only and write the outputs (safetensors)")               \
     X(quiet, "quiet", FLAG, false, "", "no progress line")
 
 #define SN_RUN_TYPE_TEXT    const char *

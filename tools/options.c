@@ -1,18 +1,30 @@
 #include "tools/options.h"
 
+#include "runtime/options.h"
+
 enum {
 #define SN_COMMAND(suffix, ...) suffix = 1 << SN_COMMAND_##suffix,
 #include "tools/commands.def"
 #undef SN_COMMAND
     BUILD = TRAIN | COMPILE | VERIFY,
-    RUN = TRAIN | VERIFY,
+    RUN = TRAIN | COMPILE | VERIFY, // `compile` fixes them in the executable; its command line overrides them
 };
+
+// The types of the run options' table in terms of the parser's.
+#define RUN_TYPE_TEXT    SN_OPTION_TEXT
+#define RUN_TYPE_CHOICE  SN_OPTION_CHOICE
+#define RUN_TYPE_COUNT   SN_OPTION_NATURAL
+#define RUN_TYPE_INTEGER SN_OPTION_INT
+#define RUN_TYPE_REAL    SN_OPTION_NUMBER
+#define RUN_TYPE_FLAG    SN_OPTION_FLAG
 
 const sn_option_spec sn_option_table[] = {
 #define SN_OPTION(name, letter, type, value, commands, help) {name, letter, SN_OPTION_##type, value, commands, help},
-#include "runtime/options.def"
 #include "tools/options.def"
 #undef SN_OPTION
+#define X(member, spelling, type, otherwise, value, help) {spelling, 0, RUN_TYPE_##type, value, RUN, help},
+    SN_RUN_OPTIONS(X)
+#undef X
 };
 const size_t sn_option_table_count = sizeof sn_option_table / sizeof *sn_option_table;
 
