@@ -63,6 +63,7 @@ static const char *check_attrs(const query *q) {
 }
 
 static const char *axis_attr(const query *q, const char *name, int rank, int *out) {
+    *out = 0; // gcc does not see that TRY leaves when this fails
     int64_t axis = int_attr(q, name);
     *out = 0; // the compiler cannot know that a phrase is never NULL
     REQUIRE(q, axis >= 0 && axis < rank, "%s %" PRId64 " is outside of rank %d", name, axis, rank);
