@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "ir/build.h"
 #include "ir/factors.h"
+#include "passes/pass.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -287,3 +288,17 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     sn_arena_free(&d.scratch);
     return good;
 }
+
+static void run(sn_module *module, sn_pass_context *context) {
+    sn_plan alone = sn_plan_data_parallel((int)sn_pass_argument_int(context, "dp", 1), 1);
+    (void)sn_distribute(module, context->plan ? context->plan : &alone, context->diags);
+}
+
+const sn_pass sn_pass_distribute = {
+    .name = "distribute",
+    .summary = "gives every value a layout on the plan's mesh and inserts the collectives",
+    .arguments = "dp=N: data parallelism over N ranks, where no plan is given",
+    .forms = 1 << SN_FORM_GRAPH,
+    .result = SN_FORM_DIST,
+    .run = run,
+};

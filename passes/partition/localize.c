@@ -5,6 +5,7 @@
 #include "passes/partition/distribute.h"
 
 #include "ir/build.h"
+#include "passes/pass.h"
 
 static void localize_value(const sn_mesh *mesh, sn_value *value) {
     value->type = sn_local_type(mesh, value->type, value->layout);
@@ -111,3 +112,16 @@ void sn_localize(sn_module *module) {
     }
     module->form = SN_FORM_SCHED;
 }
+
+static void run(sn_module *module, sn_pass_context *context) {
+    (void)context;
+    sn_localize(module);
+}
+
+const sn_pass sn_pass_localize = {
+    .name = "localize",
+    .summary = "turns global types and layouts into the types of one rank",
+    .forms = 1 << SN_FORM_DIST,
+    .result = SN_FORM_SCHED,
+    .run = run,
+};
