@@ -36,6 +36,7 @@ const char *sn_reference_random(const sn_op *op, const sn_tensor *in, sn_tensor 
     const int64_t *global = sn_op_ints(op, "global", &rank);
     int64_t cut = sn_op_int(op, "dim"), start = op->n_operands > 2 ? sn_at_i64(&in[2], 0) : 0;
     int64_t stride[SN_MAX_RANK] = {0}, whole = 1;
+    if (!sn_op_attr(op, "global")) global = out->type.dim, rank = out->type.rank; // not cut
     if (rank != out->type.rank) return "the whole tensor has another rank than its part";
     for (int d = rank - 1; d >= 0; d--) {
         stride[d] = whole;

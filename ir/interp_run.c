@@ -187,12 +187,25 @@ static bool is_collective(const sn_op *op) {
     return sn_op_has(op->kind, SN_TRAIT_COLLECTIVE) || op->kind == SN_OP_SHARD || op->kind == SN_OP_AXIS_INDEX;
 }
 
-// In dist form an iota is the part of the whole one.
-static void shift_iota(const frame *f, const sn_op *op, int64_t rank, sn_tensor *out) {
-    int64_t axis = sn_op_int(op, "axis"), count = sn_type_count(out->type);
-    int64_t place = sn_mesh_place(f->mesh, op->results[0]->layout.dim[axis], rank);
-    double shift = (double)(sn_op_int(op, "step") * place * out->type.dim[axis]);
-    for (int64_t i = 0; shift != 0 && i < count; i++) sn_put_f64(out, i, sn_at_f64(out, i) + shift);
+// In dist form a generator that is cut gives the rank's part of the whole tensor.
+static const char *run_generator(const frame *f, const sn_op *op, int64_t rank, const sn_tensor *in, sn_tensor *out) {
+    const sn_value *value = op->results[0];
+    sn_tensor whole = sn_tensor_new(sn_type_with_dtype(value->type, out->type.dtype));
+    const char *problem = sn_evaluate(op, in, &whole);
+    if (!problem) {
+        sn_tensor part = sn_mesh_cut(f->mesh, value->layout, rank, &whole, out->type);
+        memcpy(out->data, part.data, (size_t)sn_type_bytes(out->type));
+        sn_tensor_free(&part);
+    }
+    sn_tensor_free(&whole);
+    return problem;
+}
+
+static const char *run_on_one(frame *f, const sn_op *op, int64_t rank, const sn_tensor *in, sn_tensor *out) {
+    if (op->kind == SN_OP_KERNEL) return run_kernel(f, op, rank, in, out);
+    if (f->form == SN_FORM_DIST && (op->kind == SN_OP_IOTA || op->kind == SN_OP_RANDOM_UNIFORM))
+        return run_generator(f, op, rank, in, out);
+    return sn_evaluate(op, in, out);
 }
 
 static const char *run_on_rank(frame *f, const sn_op *op, int64_t r, sn_tensor *const *in, sn_tensor *const *out) {
@@ -200,9 +213,7 @@ static const char *run_on_rank(frame *f, const sn_op *op, int64_t r, sn_tensor *
     sn_tensor *results = sn_alloc(sizeof *results * (size_t)(op->n_results + 1));
     for (int i = 0; i < op->n_operands; i++) operands[i] = in[i][r];
     for (int i = 0; i < op->n_results; i++) results[i] = out[i][r];
-    const char *problem = op->kind == SN_OP_KERNEL ? run_kernel(f, op, f->first_rank + r, operands, results)
-                                                   : sn_evaluate(op, operands, results);
-    if (op->kind == SN_OP_IOTA && f->form == SN_FORM_DIST) shift_iota(f, op, f->first_rank + r, results);
+    const char *problem = run_on_one(f, op, f->first_rank + r, operands, results);
     sn_free(operands);
     sn_free(results);
     return problem;
