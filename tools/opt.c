@@ -1,0 +1,66 @@
+// `sennit opt`: runs passes on a module in text form, for tests and for people who write passes.
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "tools/passes.h"
+
+#include <string.h>
+
+static void list_passes(void) {
+    for (int i = 0; i < sn_pass_count; i++) {
+        const sn_pass *pass = sn_pass_table[i];
+        printf("  %-20s %s\n", pass->name, pass->summary);
+        if (pass->arguments) printf("  %-20s   {%s}\n", "", pass->arguments);
+    }
+}
+
+// To -o FILE, whose large constants go to FILE.bin beside it, or to stdout, where they are written out.
+static void write_result(const sn_options *options, sn_module *module, sn_diags *diags) {
+    const char *path = sn_options_text(options, "output", "-");
+    if (strcmp(path, "-") == 0) {
+        sn_str text = {0};
+        sn_print(&text, module, NULL);
+        if (fwrite(sn_str_text(&text), 1, text.length, stdout) != text.length || fflush(stdout) != 0)
+            sn_error(diags, "E0104", "stdout", NULL, "the result cannot be written");
+        sn_str_free(&text);
+        return;
+    }
+    sn_constant_store store = {.path = sn_arena_printf(&diags->arena, "%s.bin", path)};
+    sn_status status = sn_print_file(module, &store, path);
+    sn_status closed = sn_constant_store_close(&store);
+    if (status || closed) sn_error(diags, "E0104", "-o", NULL, "%s", sn_status_message(status ? status : closed));
+    sn_status_free(status);
+    sn_status_free(closed);
+}
+
+static void opt(const sn_options *options, sn_diags *diags) {
+    sn_pass_context context = {.diags = diags};
+    sn_pipeline_options pipeline = sn_command_pipeline(options);
+    if (sn_options_has(options, "print-pipeline")) {
+        sn_passes_print(&context, &pipeline, stdout);
+        return;
+    }
+    // on its own, `sennit opt` parses, verifies and prints
+    if (!pipeline.pipeline && !pipeline.start_from && !pipeline.stop_after) pipeline.pipeline = "";
+    if (options->arguments.count == 0) {
+        sn_error(diags, "E0105", NULL, "sennit opt IN.sir --passes=A,B", "there is no input");
+        return;
+    }
+    sn_module *module = sn_parse_file(options->arguments.data[0], diags);
+    if (module && sn_passes_run(module, &context, &pipeline)) write_result(options, module, diags);
+    sn_module_free(module);
+}
+
+int sn_cmd_opt(int argc, char **argv) {
+    sn_options options;
+    sn_diags diags = {0};
+    int status;
+    if (sn_command_parse(SN_COMMAND_OPT, argc, argv, &options, &status)) {
+        if (sn_options_has(&options, "list-passes"))
+            list_passes();
+        else
+            opt(&options, &diags);
+        status = sn_command_end(&options, &diags);
+    }
+    sn_options_free(&options);
+    return status;
+}

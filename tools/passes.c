@@ -1,0 +1,20 @@
+#include "tools/passes.h"
+
+sn_pipeline_options sn_command_pipeline(const sn_options *options) {
+    return (sn_pipeline_options){
+        .pipeline = sn_options_text(options, "passes", NULL),
+        .start_from = sn_options_text(options, "start-from", NULL),
+        .stop_after = sn_options_text(options, "stop-after", NULL),
+        .pass_limit = sn_options_int(options, "pass-limit", -1),
+        .dump_ir = sn_options_text(options, "dump-ir", NULL),
+        .dump_dir = sn_options_text(options, "dump-dir", NULL),
+        .times = sn_options_has(options, "time-passes") ? stderr : NULL,
+    };
+}
+
+int sn_command_end(const sn_options *options, sn_diags *diags) {
+    sn_diags_print(diags, 0, sn_options_has(options, "remarks"), stderr);
+    int status = diags->errors ? 1 : 0;
+    sn_diags_free(diags);
+    return status;
+}
