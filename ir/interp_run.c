@@ -395,7 +395,8 @@ const char *sn_interp_run(sn_interp *interp, const sn_func *func, const sn_tenso
     if (problem) {
         sn_str_clear(&interp->message);
         if (f.failed) {
-            sn_str_printf(&interp->message, "%s ", sn_op_name(f.failed->kind));
+            sn_str_puts(&interp->message, sn_op_name(f.failed->kind));
+            if (f.failed->origin) sn_str_putc(&interp->message, ' ');
             sn_origin_print(&interp->message, f.failed->origin);
             sn_str_puts(&interp->message, ": ");
         }
