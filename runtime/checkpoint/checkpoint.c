@@ -1,0 +1,216 @@
+#include "runtime/checkpoint/checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/vec.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/exec/shard.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEPT = 2 };
+
+static bool is_saved(const sn_global *g) {
+    return g->role != SN_GLOBAL_CONSTANT;
+}
+
+static sn_output as_output(const sn_global *g) {
+    return (sn_output){g->name, g->buffer, g->shape, g->sharding};
+}
+
+// "step-12.safetensors" -> 12, also with a suffix when `prefix_only`; -1 for anything else.
+static int64_t step_of(const char *name, bool prefix_only) {
+    int64_t step = 0;
+    if (!sn_starts_with(name, "step-")) return -1;
+    const char *c = name + 5;
+    for (; *c >= '0' && *c <= '9' && c - name < 5 + 18; c++) step = step * 10 + (*c - '0');
+    if (c == name + 5 || !sn_starts_with(c, ".safetensors")) return -1;
+    return prefix_only || !strcmp(c, ".safetensors") ? step : -1;
+}
+
+static int descending(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+// Removes all but the newest, and what an interrupted write left. Failing to is not an error: it costs room alone.
+static void tidy(const char *folder) {
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    SN_VEC(int64_t) steps = {0};
+    sn_str path = {0};
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        int64_t step = step_of(entry->d_name, false);
+        if (step >= 0) sn_vec_push(&steps, step);
+        if (step < 0 && step_of(entry->d_name, true) >= 0) {
+            sn_str_clear(&path);
+            sn_str_printf(&path, "%s/%s", folder, entry->d_name);
+            unlink(path.data);
+        }
+    }
+    closedir(dir);
+    if (steps.count) qsort(steps.data, steps.count, sizeof *steps.data, descending);
+    for (size_t i = KEPT; i < steps.count; i++) {
+        sn_str_clear(&path);
+        sn_str_printf(&path, "%s/step-%" PRId64 ".safetensors", folder, steps.data[i]);
+        unlink(path.data);
+    }
+    sn_str_free(&path);
+    sn_vec_free(&steps);
+}
+
+static void sync_folder(const char *folder) {
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    fsync(fd);
+    close(fd);
+}
+
+static sn_status create(const char *path, const sn_schedule *s, const sn_run_position *at, sn_safetensors_writer *out) {
+    SN_VEC(sn_tensor_entry) entries = {0};
+    for (size_t i = 0; i < s->globals.count; i++) {
+        const sn_global *g = &s->globals.items[i];
+        if (is_saved(g))
+            sn_vec_push(&entries, (sn_tensor_entry){g->name, s->buffers.items[g->buffer].dtype, g->shape, NULL, 0});
+    }
+    char step[32], seed[32], samples[32], loss[40], ranks[32];
+    snprintf(step, sizeof step, "%" PRId64, at->step);
+    snprintf(seed, sizeof seed, "%" PRIu64, at->seed);
+    snprintf(samples, sizeof samples, "%" PRId64, at->samples);
+    snprintf(loss, sizeof loss, "%.17g", at->loss);
+    snprintf(ranks, sizeof ranks, "%" PRId64, s->ranks);
+    const sn_tensor_note notes[] = {
+        {"format", "sennit-checkpoint-1"},
+        {"step", step},
+        {"seed", seed},
+        {"samples", samples},
+        {"loss", loss},
+        {"ranks", ranks},
+        {"model_hash", s->model_hash ? s->model_hash : ""},
+        {"plan_hash", s->plan_hash ? s->plan_hash : ""},
+    };
+    sn_status status =
+        sn_safetensors_create(path, entries.data, entries.count, notes, sizeof notes / sizeof *notes, out);
+    sn_vec_free(&entries);
+    return status;
+}
+
+// Rank 0 appends what all ranks gather; after its first error it goes on gathering, as the others wait for it.
+static sn_status write_tensors(const sn_schedule *s, sn_device *device, sn_comm *comm, sn_safetensors_writer *writer) {
+    for (size_t i = 0; i < s->globals.count; i++) {
+        const sn_global *g = &s->globals.items[i];
+        if (!is_saved(g)) continue;
+        sn_output tensor = as_output(g);
+        void *whole;
+        SN_TRY(sn_shard_gather(s, device, comm, &tensor, &whole));
+        size_t bytes = sn_dtype_bytes(s->buffers.items[g->buffer].dtype);
+        for (size_t k = 0; k < g->shape.count; k++) bytes *= (size_t)g->shape.items[k];
+        if (writer) sn_safetensors_append(writer, whole, bytes);
+        sn_free(whole);
+    }
+    return SN_OK;
+}
+
+sn_status sn_checkpoint_write(const char *folder, const sn_schedule *s, sn_device *device, sn_comm *comm,
+                              const sn_run_position *position) {
+    if (comm->rank != 0) return write_tensors(s, device, comm, NULL);
+    sn_str path = {0}, latest = {0}, name = {0};
+    sn_str_printf(&name, "step-%" PRId64 ".safetensors", position->step);
+    sn_str_printf(&path, "%s/%s", folder, sn_str_text(&name));
+    sn_str_printf(&latest, "%s/latest", folder);
+    sn_safetensors_writer writer = {0};
+    sn_status failed = sn_make_directories(folder);
+    if (!failed) failed = create(path.data, s, position, &writer);
+    sn_status status = write_tensors(s, device, comm, failed ? NULL : &writer);
+    if (status && !failed) sn_safetensors_discard(&writer);
+    if (!status && !failed) failed = sn_safetensors_commit(&writer);
+    if (!status && !failed) {
+        sync_folder(folder);
+        sn_str_putc(&name, '\n');
+        failed = sn_file_write(latest.data, name.data, name.length);
+    }
+    if (!status && !failed) tidy(folder);
+    sn_str_free(&path), sn_str_free(&latest), sn_str_free(&name);
+    if (status) sn_status_free(failed);
+    return status ? status : failed;
+}
+
+static sn_status newest(const char *folder, sn_str *path) {
+    sn_str latest = {0};
+    sn_str_printf(&latest, "%s/latest", folder);
+    sn_mapped_file file;
+    sn_status status = sn_file_map(latest.data, &file);
+    sn_str_free(&latest);
+    if (status) {
+        sn_status_free(status);
+        return sn_status_make("'%s' holds no checkpoint", folder);
+    }
+    int length = file.bytes < 64 ? (int)file.bytes : 64;
+    char name[65] = {0};
+    if (length) memcpy(name, file.data, (size_t)length);
+    sn_file_unmap(&file);
+    name[strcspn(name, "\n")] = 0;
+    if (step_of(name, false) < 0) return sn_status_make("'%s/latest' does not name a checkpoint", folder);
+    sn_str_printf(path, "%s/%s", folder, name);
+    return SN_OK;
+}
+
+typedef struct reader {
+    sn_device *device;
+    const sn_buffer *buffer;
+    const sn_tensor_entry *entry;
+} reader;
+
+static sn_status read_run(void *user, int64_t first, int64_t local, int64_t count) {
+    reader *r = user;
+    const char *from = (const char *)r->entry->data + (size_t)first * sn_dtype_bytes(r->entry->dtype);
+    return sn_shard_write(r->device, r->buffer, local, r->entry->dtype, from, count);
+}
+
+static sn_status read_tensor(const sn_safetensors *file, const char *path, const sn_schedule *s, const sn_global *g,
+                             int64_t rank, sn_device *device) {
+    reader r = {device, &s->buffers.items[g->buffer], sn_safetensors_find(file, g->name)};
+    if (!r.entry) return sn_status_make("'%s' lacks '%s'; it is of another model or optimizer", path, g->name);
+    bool same = r.entry->dtype == r.buffer->dtype && r.entry->shape.count == g->shape.count;
+    for (size_t i = 0; same && i < g->shape.count; i++) same = r.entry->shape.items[i] == g->shape.items[i];
+    if (!same) return sn_status_make("'%s' has another shape or type in '%s'", g->name, path);
+    sn_region region;
+    sn_shard_region(s, rank, &g->shape, &g->sharding, &region);
+    return sn_shard_runs(&g->shape, &region, read_run, &r);
+}
+
+static sn_status read_position(const sn_safetensors *file, const char *path, const sn_schedule *s,
+                               sn_run_position *out) {
+    const char *format = sn_safetensors_note(file, "format"), *hash = sn_safetensors_note(file, "model_hash");
+    const char *step = sn_safetensors_note(file, "step"), *seed = sn_safetensors_note(file, "seed");
+    const char *samples = sn_safetensors_note(file, "samples"), *loss = sn_safetensors_note(file, "loss");
+    if (!format || strcmp(format, "sennit-checkpoint-1") != 0 || !hash || !step || !seed || !samples || !loss)
+        return sn_status_make("'%s' is not a checkpoint of this version of sennit", path);
+    if (strcmp(hash, s->model_hash ? s->model_hash : "") != 0)
+        return sn_status_make("'%s' is a checkpoint of another model", path);
+    *out = (sn_run_position){strtoll(step, NULL, 10), strtoull(seed, NULL, 10), strtoll(samples, NULL, 10),
+                             strtod(loss, NULL)};
+    if (out->step < 0 || out->samples < 0) return sn_status_make("'%s' is damaged: a negative step", path);
+    return SN_OK;
+}
+
+sn_status sn_checkpoint_read(const char *folder, const sn_schedule *s, int64_t rank, sn_device *device,
+                             sn_run_position *position) {
+    sn_str path = {0};
+    sn_safetensors file = {0};
+    sn_status status = newest(folder, &path);
+    if (!status) status = sn_safetensors_open(path.data, &file);
+    if (!status) status = read_position(&file, path.data, s, position);
+    for (size_t i = 0; i < s->globals.count && !status; i++) {
+        const sn_global *g = &s->globals.items[i];
+        if (is_saved(g)) status = read_tensor(&file, path.data, s, g, rank, device);
+    }
+    sn_safetensors_close(&file);
+    sn_str_free(&path);
+    return status;
+}

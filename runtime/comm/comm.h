@@ -1,0 +1,60 @@
+// A communicator: the ranks of a run, and collectives over groups of them along mesh axes. All members of a group call
+// the same collectives in the same order. Two streams (runtime/schedule.h) may communicate at the same time; calls of
+// one stream come from one thread at a time.
+//
+// Sums are deterministic: the same inputs on the same number of ranks give the same bits.
+#pragma once
+#include "base/dtype.h"
+#include "base/status.h"
+#include "runtime/schedule.h"
+
+#include <stddef.h>
+
+typedef struct sn_comm sn_comm;
+
+// A collective in host addresses; the meaning of `count` is as in sn_do_collective.
+typedef struct sn_collective {
+    sn_instr_kind kind;
+    sn_stream stream;
+    int64_t axes; // bit mask
+    sn_dtype dtype;
+    sn_reduce reduce;
+    int64_t count;
+    const void *from;
+    void *to; // may equal `from` for all_reduce and broadcast
+} sn_collective;
+
+typedef struct sn_comm_vtable {
+    void (*destroy)(sn_comm *comm); // after all ranks are done; does not wait for failed ones
+    // Groups for every set of axes that the schedule's collectives use. All ranks call it, once.
+    sn_status (*set_mesh)(sn_comm *comm, const sn_schedule *schedule);
+    sn_status (*run)(sn_comm *comm, const sn_collective *collective);
+    // Over all ranks, mesh or no mesh. `kind` is ALL_REDUCE, ALL_GATHER or BROADCAST.
+    sn_status (*run_all)(sn_comm *comm, const sn_collective *collective);
+    sn_status (*barrier)(sn_comm *comm);
+    // Prints the message (unless another rank has failed first) and ends all ranks with status 1.
+    void (*abort)(sn_comm *comm, const char *message) __attribute__((noreturn));
+} sn_comm_vtable;
+
+struct sn_comm {
+    const sn_comm_vtable *vtable;
+    int rank, ranks;
+};
+
+SN_MUST_USE sn_status sn_comm_self_create(sn_comm **out); // one rank; collectives are copies
+// Starts MPI. `threads`: several threads will communicate at once.
+SN_MUST_USE sn_status sn_comm_mpi_create(bool threads, sn_comm **out);
+bool sn_comm_mpi_launched(void); // this process was started by an MPI launcher
+
+static inline void sn_comm_destroy(sn_comm *comm) {
+    if (comm) comm->vtable->destroy(comm);
+}
+
+// Every rank calls it with how it fared; the lowest rank that failed, or -1, comes back: that one speaks for all.
+SN_MUST_USE sn_status sn_comm_agree(sn_comm *comm, bool failed, int *first_failed);
+
+// Size of the group along `axes`, and coordinates of a rank.
+int64_t sn_mesh_group_size(const sn_schedule *schedule, int64_t axes);
+int64_t sn_mesh_coordinate(const sn_schedule *schedule, int64_t rank, size_t axis);
+// Row-major index of the rank among the members of its group along `axes`.
+int64_t sn_mesh_member(const sn_schedule *schedule, int64_t rank, int64_t axes);

@@ -1,0 +1,231 @@
+// The communicator over MPI. Every set of mesh axes and every stream has a communicator of its own, so that two threads
+// never meet in one. Errors of MPI end the run (MPI_ERRORS_RETURN and a status).
+#include "base/alloc.h"
+#include "base/vec.h"
+#include "runtime/comm/comm.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct group {
+    int64_t axes;
+    sn_stream stream;
+    MPI_Comm comm;
+    int size;
+} group;
+
+typedef struct mpi {
+    sn_comm base;
+    SN_VEC(group) groups;
+    MPI_Comm world; // ours, apart from MPI_COMM_WORLD
+} mpi;
+
+// Pieces keep the library's temporary buffers small, and counts within an int.
+enum { PIECE = 4 << 20 };
+
+static sn_status check(int code, const char *what) {
+    if (code == MPI_SUCCESS) return SN_OK;
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return sn_status_make("MPI: %s: %.*s", what, length, text);
+}
+
+static MPI_Datatype mpi_type(sn_dtype dtype) {
+    switch (dtype) {
+    case SN_F32:
+        return MPI_FLOAT;
+    case SN_F64:
+        return MPI_DOUBLE;
+    case SN_I8:
+        return MPI_INT8_T;
+    case SN_I16:
+        return MPI_INT16_T;
+    case SN_I32:
+        return MPI_INT32_T;
+    case SN_I64:
+        return MPI_INT64_T;
+    case SN_U8:
+    case SN_BOOL:
+        return MPI_UINT8_T;
+    case SN_U16:
+        return MPI_UINT16_T;
+    case SN_U32:
+        return MPI_UINT32_T;
+    case SN_U64:
+        return MPI_UINT64_T;
+    default:
+        return MPI_DATATYPE_NULL; // half floats cannot be reduced, only moved
+    }
+}
+
+static sn_status all_reduce(MPI_Comm comm, const sn_collective *c) {
+    MPI_Datatype type = mpi_type(c->dtype);
+    if (type == MPI_DATATYPE_NULL) return sn_status_make("MPI cannot reduce %s", sn_dtype_name(c->dtype));
+    int64_t size = (int64_t)sn_dtype_bytes(c->dtype), piece = PIECE / size;
+    for (int64_t at = 0; at < c->count; at += piece) {
+        int n = (int)(c->count - at < piece ? c->count - at : piece);
+        const void *from = c->from == c->to ? MPI_IN_PLACE : (const char *)c->from + at * size;
+        SN_TRY(check(MPI_Allreduce(from, (char *)c->to + at * size, n, type,
+                                   c->reduce == SN_REDUCE_MAX ? MPI_MAX : MPI_SUM, comm),
+                     "all_reduce"));
+    }
+    return SN_OK;
+}
+
+static sn_status fits_int(int64_t bytes, const char *what) {
+    if (bytes > INT_MAX) return sn_status_make("MPI: %s of more than 2 GiB from one rank", what);
+    return SN_OK;
+}
+
+static sn_status all_gather(MPI_Comm comm, const sn_collective *c) {
+    int64_t bytes = c->count * (int64_t)sn_dtype_bytes(c->dtype);
+    SN_TRY(fits_int(bytes, "all_gather"));
+    return check(MPI_Allgather(c->from, (int)bytes, MPI_BYTE, c->to, (int)bytes, MPI_BYTE, comm), "all_gather");
+}
+
+static sn_status reduce_scatter(MPI_Comm comm, const sn_collective *c) {
+    MPI_Datatype type = mpi_type(c->dtype);
+    if (type == MPI_DATATYPE_NULL) return sn_status_make("MPI cannot reduce %s", sn_dtype_name(c->dtype));
+    SN_TRY(fits_int(c->count, "reduce_scatter"));
+    return check(MPI_Reduce_scatter_block(c->from, c->to, (int)c->count, type,
+                                          c->reduce == SN_REDUCE_MAX ? MPI_MAX : MPI_SUM, comm),
+                 "reduce_scatter");
+}
+
+static sn_status all_to_all(MPI_Comm comm, const sn_collective *c) {
+    int64_t bytes = c->count * (int64_t)sn_dtype_bytes(c->dtype);
+    SN_TRY(fits_int(bytes, "all_to_all"));
+    return check(MPI_Alltoall(c->from, (int)bytes, MPI_BYTE, c->to, (int)bytes, MPI_BYTE, comm), "all_to_all");
+}
+
+static sn_status broadcast(MPI_Comm comm, const sn_collective *c) {
+    int64_t bytes = c->count * (int64_t)sn_dtype_bytes(c->dtype);
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    if (rank == 0 && c->from != c->to) memcpy(c->to, c->from, (size_t)bytes);
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        int n = (int)(bytes - at < PIECE ? bytes - at : PIECE);
+        SN_TRY(check(MPI_Bcast((char *)c->to + at, n, MPI_BYTE, 0, comm), "broadcast"));
+    }
+    return SN_OK;
+}
+
+static sn_status run_on(MPI_Comm comm, const sn_collective *c) {
+    static sn_status (*const kinds[SN_INSTR_COUNT])(MPI_Comm, const sn_collective *) = {
+        [SN_INSTR_ALL_REDUCE] = all_reduce,         [SN_INSTR_ALL_GATHER] = all_gather,
+        [SN_INSTR_REDUCE_SCATTER] = reduce_scatter, [SN_INSTR_ALL_TO_ALL] = all_to_all,
+        [SN_INSTR_BROADCAST] = broadcast,
+    };
+    SN_CHECK(kinds[c->kind]);
+    return kinds[c->kind](comm, c);
+}
+
+static const group *find(const mpi *m, int64_t axes, sn_stream stream) {
+    for (size_t i = 0; i < m->groups.count; i++) {
+        if (m->groups.data[i].axes == axes && m->groups.data[i].stream == stream) return &m->groups.data[i];
+    }
+    return NULL;
+}
+
+static sn_status run(sn_comm *comm, const sn_collective *c) {
+    const group *g = find((mpi *)comm, c->axes, c->stream);
+    SN_CHECK(g);
+    return run_on(g->comm, c);
+}
+
+static sn_status run_all(sn_comm *comm, const sn_collective *c) {
+    return run_on(((mpi *)comm)->world, c);
+}
+
+static sn_status barrier(sn_comm *comm) {
+    return check(MPI_Barrier(((mpi *)comm)->world), "barrier");
+}
+
+// The members of a group share all coordinates on the other axes.
+static sn_status add_group(mpi *m, const sn_schedule *s, int64_t axes, sn_stream stream) {
+    int64_t others = ~axes & ((INT64_C(1) << s->mesh.count) - 1);
+    group g = {.axes = axes, .stream = stream};
+    int color = (int)sn_mesh_member(s, m->base.rank, others), key = (int)sn_mesh_member(s, m->base.rank, axes);
+    SN_TRY(check(MPI_Comm_split(m->world, color, key, &g.comm), "groups"));
+    MPI_Comm_size(g.comm, &g.size);
+    sn_vec_push(&m->groups, g);
+    return SN_OK;
+}
+
+static bool is_collective(const sn_instr *in) {
+    return in->kind >= SN_INSTR_ALL_REDUCE && in->kind <= SN_INSTR_BROADCAST;
+}
+
+static sn_status set_mesh(sn_comm *comm, const sn_schedule *s) {
+    mpi *m = (mpi *)comm;
+    if (s->ranks != comm->ranks)
+        return sn_status_make("the program is for %lld ranks, but %d were started; use mpirun -n %lld",
+                              (long long)s->ranks, comm->ranks, (long long)s->ranks);
+    for (size_t p = 0; p < s->programs.count; p++) {
+        for (size_t i = 0; i < s->programs.items[p].instrs.count; i++) {
+            const sn_instr *in = &s->programs.items[p].instrs.items[i];
+            if (is_collective(in) && !find(m, in->collective.axes, in->stream))
+                SN_TRY(add_group(m, s, in->collective.axes, in->stream));
+        }
+    }
+    return SN_OK;
+}
+
+static void destroy(sn_comm *comm) {
+    mpi *m = (mpi *)comm;
+    for (size_t i = 0; i < m->groups.count; i++) MPI_Comm_free(&m->groups.data[i].comm);
+    sn_vec_free(&m->groups);
+    if (m->world != MPI_COMM_NULL) MPI_Comm_free(&m->world);
+    MPI_Finalize();
+    sn_free(m);
+}
+
+// Ranks often fail alike; the lowest of those that fail within a moment speaks.
+static _Noreturn void abort_run(sn_comm *comm, const char *message) {
+    usleep(50000 * (unsigned)(comm->rank > 0 ? 1 + comm->rank % 16 : 0));
+    fputs(message, stderr);
+    fflush(NULL);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    _Exit(1);
+}
+
+static const sn_comm_vtable vtable = {
+    .destroy = destroy,
+    .set_mesh = set_mesh,
+    .run = run,
+    .run_all = run_all,
+    .barrier = barrier,
+    .abort = abort_run,
+};
+
+bool sn_comm_mpi_launched(void) {
+    static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        if (getenv(variables[i])) return true;
+    }
+    return false;
+}
+
+sn_status sn_comm_mpi_create(bool threads, sn_comm **out) {
+    mpi *m = sn_alloc(sizeof *m);
+    m->base.vtable = &vtable;
+    m->world = MPI_COMM_NULL;
+    int wanted = threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, provided;
+    sn_status status = check(MPI_Init_thread(NULL, NULL, wanted, &provided), "start");
+    if (!status && provided < wanted) status = sn_status_make("MPI does not support several threads");
+    if (!status) status = check(MPI_Comm_dup(MPI_COMM_WORLD, &m->world), "start");
+    if (status) {
+        sn_free(m);
+        return status;
+    }
+    MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN); // inherited by the groups
+    MPI_Comm_rank(m->world, &m->base.rank);
+    MPI_Comm_size(m->world, &m->base.ranks);
+    *out = &m->base;
+    return SN_OK;
+}

@@ -1,0 +1,29 @@
+// Moves whole tensors to and from the shards that ranks hold.
+#pragma once
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+#include "runtime/schedule.h"
+
+enum { SN_SHARD_MAX_RANK = 16 };
+
+// What a rank holds of a tensor: starts and sizes per dimension.
+typedef struct sn_region {
+    size_t rank;
+    int64_t start[SN_SHARD_MAX_RANK], size[SN_SHARD_MAX_RANK];
+} sn_region;
+
+void sn_shard_region(const sn_schedule *schedule, int64_t rank, const sn_dims *shape, const sn_dims *sharding,
+                     sn_region *out);
+
+// Calls `run` for each stretch of the region that is contiguous in the whole tensor, in order: elements [first, first +
+// count) of the whole are elements [local, local + count) of the region. Stops at the first error.
+typedef sn_status (*sn_shard_run)(void *user, int64_t first, int64_t local, int64_t count);
+SN_MUST_USE sn_status sn_shard_runs(const sn_dims *shape, const sn_region *region, sn_shard_run run, void *user);
+
+// Writes `bytes` of `from`, elements of `dtype` from element `first` of the buffer on, converting to the buffer's type.
+SN_MUST_USE sn_status sn_shard_write(sn_device *device, const sn_buffer *buffer, int64_t first, sn_dtype dtype,
+                                     const void *from, int64_t count);
+
+// The whole tensor on rank 0, in a buffer that the caller frees with sn_free; NULL on other ranks. All ranks call it.
+SN_MUST_USE sn_status sn_shard_gather(const sn_schedule *schedule, sn_device *device, sn_comm *comm,
+                                      const sn_output *tensor, void **out);
