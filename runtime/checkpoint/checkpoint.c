@@ -15,11 +15,11 @@
 
 enum { KEPT = 2 };
 
-static bool is_saved(const sn_global *g) {
-    return g->role != SN_GLOBAL_CONSTANT;
+static bool is_saved(const sn_resident *g) {
+    return g->role != SN_RESIDENT_CONSTANT;
 }
 
-static sn_output as_output(const sn_global *g) {
+static sn_output as_output(const sn_resident *g) {
     return (sn_output){g->name, g->buffer, g->shape, g->sharding};
 }
 
@@ -74,7 +74,7 @@ static void sync_folder(const char *folder) {
 static sn_status create(const char *path, const sn_schedule *s, const sn_run_position *at, sn_safetensors_writer *out) {
     SN_VEC(sn_tensor_entry) entries = {0};
     for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_global *g = &s->globals.items[i];
+        const sn_resident *g = &s->globals.items[i];
         if (is_saved(g))
             sn_vec_push(&entries, (sn_tensor_entry){g->name, s->buffers.items[g->buffer].dtype, g->shape, NULL, 0});
     }
@@ -103,7 +103,7 @@ static sn_status create(const char *path, const sn_schedule *s, const sn_run_pos
 // Rank 0 appends what all ranks gather; after its first error it goes on gathering, as the others wait for it.
 static sn_status write_tensors(const sn_schedule *s, sn_device *device, sn_comm *comm, sn_safetensors_writer *writer) {
     for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_global *g = &s->globals.items[i];
+        const sn_resident *g = &s->globals.items[i];
         if (!is_saved(g)) continue;
         sn_output tensor = as_output(g);
         void *whole;
@@ -172,7 +172,7 @@ static sn_status read_run(void *user, int64_t first, int64_t local, int64_t coun
     return sn_shard_write(r->device, r->buffer, local, r->entry->dtype, from, count);
 }
 
-static sn_status read_tensor(const sn_safetensors *file, const char *path, const sn_schedule *s, const sn_global *g,
+static sn_status read_tensor(const sn_safetensors *file, const char *path, const sn_schedule *s, const sn_resident *g,
                              int64_t rank, sn_device *device) {
     reader r = {device, &s->buffers.items[g->buffer], sn_safetensors_find(file, g->name)};
     if (!r.entry) return sn_status_make("'%s' lacks '%s'; it is of another model or optimizer", path, g->name);
@@ -207,7 +207,7 @@ sn_status sn_checkpoint_read(const char *folder, const sn_schedule *s, int64_t r
     if (!status) status = sn_safetensors_open(path.data, &file);
     if (!status) status = read_position(&file, path.data, s, position);
     for (size_t i = 0; i < s->globals.count && !status; i++) {
-        const sn_global *g = &s->globals.items[i];
+        const sn_resident *g = &s->globals.items[i];
         if (is_saved(g)) status = read_tensor(&file, path.data, s, g, rank, device);
     }
     sn_safetensors_close(&file);

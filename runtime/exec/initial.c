@@ -13,7 +13,7 @@ enum { PIECE = 1 << 20 }; // bytes read at a time
 
 typedef struct loader {
     sn_device *device;
-    const sn_global *global;
+    const sn_resident *global;
     const sn_buffer *buffer;
     int fd; // of the last file; kept open, as most weights come from one
     const char *path;
@@ -34,13 +34,13 @@ static sn_status read_exactly(const loader *l, char *to, size_t bytes, int64_t a
 
 static sn_status load_run(void *user, int64_t first, int64_t local, int64_t count) {
     loader *l = user;
-    const sn_source *source = &l->global->source;
+    const sn_initial *source = &l->global->source;
     int64_t size = (int64_t)sn_dtype_bytes(source->dtype), piece = PIECE / size;
     for (int64_t at = 0; at < count; at += piece) {
         int64_t n = count - at < piece ? count - at : piece;
         int64_t offset = source->offset + (first + at) * size;
         const void *from = l->piece;
-        if (source->kind == SN_SOURCE_FILE) {
+        if (source->kind == SN_INITIAL_FILE) {
             SN_TRY(read_exactly(l, l->piece, (size_t)(n * size), offset));
         } else {
             from = (const char *)l->constants.data + offset;
@@ -74,7 +74,7 @@ static sn_status open_source(loader *l) {
 
 static sn_status check_model(const sn_schedule *s) {
     bool needed = false;
-    for (size_t i = 0; i < s->globals.count; i++) needed = needed || s->globals.items[i].source.kind == SN_SOURCE_FILE;
+    for (size_t i = 0; i < s->globals.count; i++) needed = needed || s->globals.items[i].source.kind == SN_INITIAL_FILE;
     struct stat info;
     if (!needed || !s->model_path || stat(s->model_path, &info) != 0) return SN_OK; // opening tells more
     if (info.st_size == s->model_bytes) return SN_OK;
@@ -83,18 +83,18 @@ static sn_status check_model(const sn_schedule *s) {
 
 static sn_status load_all(loader *l, const sn_schedule *s, int64_t rank) {
     for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_global *g = l->global = &s->globals.items[i];
+        const sn_resident *g = l->global = &s->globals.items[i];
         l->buffer = &s->buffers.items[g->buffer];
         sn_region region;
         sn_shard_region(s, rank, &g->shape, &g->sharding, &region);
-        if (g->source.kind == SN_SOURCE_FILL) {
+        if (g->source.kind == SN_INITIAL_FILL) {
             SN_TRY(fill(l, &region));
             continue;
         }
-        if (g->source.kind == SN_SOURCE_FILE) SN_TRY(open_source(l));
+        if (g->source.kind == SN_INITIAL_FILE) SN_TRY(open_source(l));
         int64_t end;
         if (g->source.offset < 0 || __builtin_add_overflow(g->source.offset, g->source.bytes, &end) ||
-            (g->source.kind == SN_SOURCE_PAYLOAD && end > (int64_t)l->constants.bytes))
+            (g->source.kind == SN_INITIAL_PAYLOAD && end > (int64_t)l->constants.bytes))
             return sn_status_make("the source of '%s' lies outside of its file", g->name);
         SN_TRY(sn_shard_runs(&g->shape, &region, load_run, l));
     }
