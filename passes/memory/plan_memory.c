@@ -1,0 +1,178 @@
+// plan-memory: gives every value of the sched form that needs storage an address in the rank's arena.
+//
+//   arena:  [ globals | arguments and rank coordinates ][ transient values of @step, @eval, … share this part ]
+//
+// Globals, arguments (by name, over all functions) and axis_index values keep their place for the whole run. A
+// transient value lives from its op to its last reader; two whose lives do not overlap may share bytes. Addresses are
+// chosen for the largest values first, each at the lowest place that is free during its life (best-fit by decreasing
+// size: the greedy of Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020,
+// section 5). Values that only rename storage (passes/memory/strided.h), results that a kernel writes over an operand,
+// and all-reduces of a value that nobody reads later take their operand's place.
+#include "passes/memory/storage.h"
+#include "passes/pass.h"
+
+#include <stdlib.h>
+
+enum { ALIGNMENT = 64 };
+
+typedef struct life {
+    sn_value *value; // has storage of its own
+    int64_t bytes, offset;
+    uint32_t first, last; // positions of ops
+} life;
+
+typedef struct planner {
+    sn_module *module;
+    int64_t resident; // bytes taken for the whole run
+    sn_map args;      // the first argument of each name
+    SN_VEC(life) lives;
+} planner;
+
+static int64_t align(int64_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void place_resident(planner *p, sn_value *value) {
+    value->place = (sn_place){true, p->resident};
+    p->resident += align(sn_type_bytes(value->type));
+}
+
+static void place_argument(planner *p, sn_value *arg) {
+    const sn_value *known = sn_map_get(&p->args, arg->name);
+    if (known) {
+        SN_CHECK(sn_type_equal(known->type, arg->type));
+        arg->place = known->place;
+        return;
+    }
+    place_resident(p, arg);
+    sn_map_put(&p->args, arg->name, arg);
+}
+
+// Lives of the function's transient values. value->id is the index of its life plus one.
+static void find_lives(planner *p, sn_func *func) {
+    p->lives.count = 0;
+    SN_FOR_OPS(op, func) {
+        for (int i = 0; i < op->n_results; i++) op->results[i]->id = 0;
+    }
+    SN_FOR_OPS(op, func) {
+        for (int i = 0; i < op->n_operands; i++) {
+            const sn_value *storage = sn_storage_of(op->operands[i]);
+            if (storage->kind == SN_VALUE_RESULT && storage->id) p->lives.data[storage->id - 1].last = op->mark;
+        }
+        for (int i = 0; i < op->n_results; i++) {
+            sn_value *value = op->results[i];
+            if (sn_storage_of(value) != value || op->kind == SN_OP_AXIS_INDEX) continue;
+            sn_vec_push(&p->lives, (life){value, align(sn_type_bytes(value->type)), -1, op->mark, op->mark});
+            value->id = (uint32_t)p->lives.count;
+        }
+    }
+}
+
+static void keep_to_the_end(planner *p, const sn_value *value) {
+    const sn_value *storage = sn_storage_of((sn_value *)(uintptr_t)value);
+    if (storage->kind == SN_VALUE_RESULT && storage->id) p->lives.data[storage->id - 1].last = UINT32_MAX;
+}
+
+// What is read after the last op: the function's results, and the values of assignments that were not made in place.
+static void keep_what_leaves(planner *p, const sn_func *func) {
+    for (size_t i = 0; i < func->results.count; i++) keep_to_the_end(p, func->results.data[i]);
+    SN_FOR_OPS(op, func) {
+        if (op->kind == SN_OP_ASSIGN) keep_to_the_end(p, op->operands[1]);
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    const life *x = *(const life *const *)a, *y = *(const life *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const life *x = *(const life *const *)a, *y = *(const life *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+// The lowest offset where `bytes` fit between the placed values that live at the same time.
+static int64_t lowest_gap(const life *wanted, life **neighbours, size_t n) {
+    qsort(neighbours, n, sizeof *neighbours, by_offset);
+    int64_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (neighbours[i]->offset - at >= wanted->bytes) break;
+        int64_t end = neighbours[i]->offset + neighbours[i]->bytes;
+        if (end > at) at = end;
+    }
+    return at;
+}
+
+// Offsets from 0; returns the bytes they need.
+static int64_t pack(planner *p, sn_arena *scratch) {
+    size_t n = p->lives.count;
+    life **order = SN_NEW_N(scratch, life *, n + 1), **neighbours = SN_NEW_N(scratch, life *, n + 1);
+    for (size_t i = 0; i < n; i++) order[i] = &p->lives.data[i];
+    qsort(order, n, sizeof *order, by_size);
+    int64_t bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t near = 0;
+        for (size_t j = 0; j < i; j++)
+            if (order[j]->first <= order[i]->last && order[i]->first <= order[j]->last) neighbours[near++] = order[j];
+        order[i]->offset = lowest_gap(order[i], neighbours, near);
+        if (order[i]->offset + order[i]->bytes > bytes) bytes = order[i]->offset + order[i]->bytes;
+    }
+    return bytes;
+}
+
+static int64_t plan_func(planner *p, sn_func *func, sn_arena *scratch) {
+    sn_order_updates(func);
+    sn_share_storage(func);
+    find_lives(p, func);
+    keep_what_leaves(p, func);
+    int64_t bytes = pack(p, scratch);
+    for (size_t i = 0; i < p->lives.count; i++)
+        p->lives.data[i].value->place = (sn_place){true, p->resident + p->lives.data[i].offset};
+    return bytes;
+}
+
+// Values that took another's storage say so in the dump: the address of their first element.
+static void place_shared(sn_func *func) {
+    SN_FOR_OPS(op, func) {
+        for (int i = 0; i < op->n_results; i++) {
+            sn_strided view;
+            if (op->results[i]->place.placed || !sn_strided_view(op->results[i], &view)) continue;
+            const sn_value *storage = sn_storage_of(view.root);
+            int64_t bytes = (int64_t)sn_dtype_bytes(op->results[i]->type.dtype);
+            op->results[i]->place = (sn_place){true, storage->place.offset + view.offset * bytes};
+        }
+    }
+}
+
+static void run(sn_module *module, sn_pass_context *context) {
+    planner p = {.module = module};
+    int64_t transient = 0;
+    for (size_t i = 0; i < module->globals.count; i++) place_resident(&p, module->globals.data[i]->value);
+    for (size_t f = 0; f < module->funcs.count; f++) {
+        sn_func *func = module->funcs.data[f];
+        if (func->is_body) continue;
+        for (size_t a = 0; a < func->args.count; a++) place_argument(&p, func->args.data[a]);
+        SN_FOR_OPS(op, func) {
+            if (op->kind == SN_OP_AXIS_INDEX) place_resident(&p, op->results[0]);
+        }
+    }
+    for (size_t f = 0; f < module->funcs.count; f++) {
+        sn_func *func = module->funcs.data[f];
+        if (func->is_body) continue;
+        int64_t bytes = plan_func(&p, func, context->scratch);
+        if (bytes > transient) transient = bytes;
+        place_shared(func);
+    }
+    module->arena_bytes = p.resident + transient;
+    sn_map_free(&p.args);
+    sn_vec_free(&p.lives);
+}
+
+const sn_pass sn_pass_plan_memory = {
+    .name = "plan-memory",
+    .summary = "gives every value an address in the rank's arena; values that do not live together share bytes",
+    .forms = 1 << SN_FORM_SCHED,
+    .result = SN_FORM_SCHED,
+    .run = run,
+};

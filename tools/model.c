@@ -1,0 +1,115 @@
+#include "tools/model.h"
+
+#include "runtime/data/npy.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef SN_VEC(sn_onnx_binding) bindings;
+
+static const sn_onnx_binding *find_binding(const bindings *list, const char *symbol) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->data[i].symbol, symbol) == 0) return &list->data[i];
+    return NULL;
+}
+
+static void bind_symbol(bindings *list, sn_arena *arena, const char *symbol, int64_t size) {
+    if (!find_binding(list, symbol)) sn_vec_push(list, (sn_onnx_binding){sn_arena_strdup(arena, symbol), size});
+}
+
+static bool is_model_symbol(const sn_onnx_info *info, const char *name) {
+    for (size_t i = 0; i < info->n_inputs; i++)
+        for (int d = 0; d < info->inputs[i].rank; d++)
+            if (info->inputs[i].dim[d].size < 0 && strcmp(info->inputs[i].dim[d].symbol, name) == 0) return true;
+    return false;
+}
+
+// --dim NAME=N, as often as given.
+static void bind_given(const sn_onnx_info *info, const sn_options *options, sn_diags *diags, sn_arena *arena,
+                       bindings *list) {
+    const char *text;
+    for (size_t i = 0; (text = sn_options_item(options, "dim", i)); i++) {
+        const char *equals = strchr(text, '=');
+        char *end = NULL;
+        long long size = equals ? strtoll(equals + 1, &end, 10) : 0;
+        if (!equals || *end || size < 1) {
+            sn_error(diags, "E0209", text, "write --dim NAME=SIZE, as in --dim seq=64", "this binds no dim");
+            continue;
+        }
+        char *name = sn_arena_strdup(arena, text);
+        name[equals - text] = 0;
+        if (!is_model_symbol(info, name))
+            sn_warning(diags, "W0209", info->path, "`sennit info` shows the model's dims",
+                       "--dim %s: no input has a symbolic dim of that name", name);
+        bind_symbol(list, arena, name, size);
+    }
+}
+
+static void bind_batch(const sn_onnx_info *info, int64_t batch, sn_arena *arena, bindings *list) {
+    for (size_t i = 0; batch && i < info->n_inputs; i++)
+        if (info->inputs[i].rank > 0 && info->inputs[i].dim[0].size < 0)
+            bind_symbol(list, arena, info->inputs[i].dim[0].symbol, batch);
+}
+
+// All but the first dim of DIR/INPUT.npy. Files that are missing or broken are the data loader's to report.
+static void bind_data(const sn_onnx_info *info, const char *folder, sn_arena *arena, bindings *list) {
+    for (size_t i = 0; i < info->n_inputs; i++) {
+        const sn_onnx_port *input = &info->inputs[i];
+        sn_npy npy;
+        sn_status status = sn_npy_open(sn_arena_printf(arena, "%s/%s.npy", folder, input->name), &npy);
+        if (status) {
+            sn_status_free(status);
+            continue;
+        }
+        for (int d = 1; d < input->rank && (int)npy.rank == input->rank; d++)
+            if (input->dim[d].size < 0) bind_symbol(list, arena, input->dim[d].symbol, npy.shape[d]);
+        sn_npy_close(&npy);
+    }
+}
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// The batch that the model was exported with, or that its first dim is bound to.
+static int64_t find_batch(const sn_onnx_info *info, const bindings *list) {
+    for (size_t i = 0; i < info->n_inputs; i++) {
+        if (info->inputs[i].rank < 1) continue;
+        const sn_onnx_dim *dim = &info->inputs[i].dim[0];
+        const sn_onnx_binding *bound = dim->size < 0 ? find_binding(list, dim->symbol) : NULL;
+        if (dim->size > 0) return dim->size;
+        if (bound) return bound->size;
+    }
+    return 0;
+}
+
+bool sn_model_source_open(const char *path, const sn_options *options, const char *data, sn_onnx_mode mode,
+                          sn_diags *diags, sn_model_source *out) {
+    *out = (sn_model_source){0};
+    size_t errors = diags->errors;
+    out->model = sn_onnx_open(path, diags);
+    if (!out->model) return false;
+    const sn_onnx_info *info = sn_onnx_info_of(out->model);
+    bindings list = {0};
+    int64_t batch = sn_options_int(options, "batch", 0);
+    bind_given(info, options, diags, &out->arena, &list);
+    bind_batch(info, batch, &out->arena, &list);
+    if (is_folder(data)) bind_data(info, data, &out->arena, &list);
+    out->batch = find_batch(info, &list);
+    if (batch && out->batch && out->batch != batch)
+        sn_error(diags, "E0210", path, "leave --batch out, or export the model with a symbolic batch dim",
+                 "--batch %" PRId64 ": the model's batch is fixed at %" PRId64, batch, out->batch);
+    out->import = (sn_onnx_options){.n_bindings = (int)list.count, .mode = mode};
+    out->import.bindings = sn_arena_copy(&out->arena, list.data, list.count * sizeof *list.data);
+    sn_vec_free(&list);
+    return diags->errors == errors;
+}
+
+void sn_model_source_close(sn_model_source *source) {
+    sn_onnx_close(source->model);
+    sn_arena_free(&source->arena);
+    *source = (sn_model_source){0};
+}

@@ -1,0 +1,18 @@
+// Opening a model as a command line asks for it: which sizes its symbolic dims take.
+#pragma once
+#include "base/options.h"
+#include "frontend/onnx.h"
+
+// Sizes come from, in this order: --dim NAME=N; --batch for a symbolic first dim; the shapes of DIR/INPUT.npy when
+// `data` is a folder. What is still open is an error that names each dim.
+typedef struct sn_model_source {
+    sn_onnx_model *model;
+    sn_onnx_options import; // ready for sn_onnx_import; its lists are in the arena
+    sn_arena arena;
+    int64_t batch; // the first dim of the data inputs; 0 when there is none
+} sn_model_source;
+
+// `data` is a folder, a token file, or NULL. False when diags got errors; close it in either case.
+bool sn_model_source_open(const char *path, const sn_options *options, const char *data, sn_onnx_mode mode,
+                          sn_diags *diags, sn_model_source *out);
+void sn_model_source_close(sn_model_source *source);
