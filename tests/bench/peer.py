@@ -93,6 +93,7 @@ def measure(model, next_batch, adamw, clip, mode, steps, warm_up):
         "quartiles_ms": [round(quarter[0], 3), round(quarter[2], 3)],
         "peak_mib": round(peak_kib() / 1024, 1),
         "peak_mib_warm_up": round(peak_warm_up / 1024, 1),
+        "times_ms": [round(t, 3) for t in times],
         "loss_first": losses[0],
         "loss_last": losses[-1],
     }
@@ -111,7 +112,8 @@ def best_of(script, arguments, modes, allocators, threads):
                 print(f"peer: {mode} with {allocator} failed", file=sys.stderr)
                 continue
             runs.append({**json.loads(done.stdout.splitlines()[-1]), "allocator": allocator})
-            print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
+            shown = {key: value for key, value in runs[-1].items() if key != "times_ms"}
+            print(json.dumps(shown), file=sys.stderr, flush=True)
     return sorted(runs, key=lambda run: run["median_ms"])
 
 
