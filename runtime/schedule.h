@@ -101,7 +101,7 @@ typedef struct sn_data_input {
 } sn_data_input;
 
 typedef enum sn_special_kind {
-    SN_SPECIAL_STEP,        // i64: updates done before this step (0 in the first)
+    SN_SPECIAL_STEP,        // i64: number of this step, from 1; for "micro" (step - 1) * micro_batches + part, from 1
     SN_SPECIAL_SEED,        // i64
     SN_SPECIAL_LR,          // f32: learning rate of this step
     SN_SPECIAL_COORDINATE,  // i64: this rank's coordinate on mesh axis `axis`
@@ -134,6 +134,7 @@ typedef void (*sn_kernel_function)(void *const *args, int64_t begin, int64_t end
 typedef struct sn_do_kernel {
     int64_t symbol; // index into schedule.kernels
     int64_t grid;
+    bool one_thread; // the blocks add to the same elements: they run in order on one thread
     sn_views args;
 } sn_do_kernel;
 

@@ -136,7 +136,7 @@ static const field program_fields[] = {F(sn_program, name, TEXT), F_OF(sn_progra
 TABLE(program, sn_program);
 
 static const field kernel_fields[] = {F(sn_do_kernel, symbol, INT), F(sn_do_kernel, grid, INT),
-                                      F(sn_do_kernel, args, VIEWS)};
+                                      F(sn_do_kernel, one_thread, FLAG), F(sn_do_kernel, args, VIEWS)};
 TABLE(kernel, sn_do_kernel);
 
 static const field gemm_fields[] = {

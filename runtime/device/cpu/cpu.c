@@ -108,7 +108,7 @@ static sn_status load(sn_device *device, sn_blob kernels, const sn_texts *symbol
 
 static sn_status run_kernel(cpu *c, const sn_device_op *op) {
     int64_t grid = op->instr->kernel.grid;
-    int threads = grid < op->threads ? (int)grid : op->threads;
+    int threads = op->instr->kernel.one_thread ? 1 : grid < op->threads ? (int)grid : op->threads;
     (void)c;
     if (threads <= 1) {
         op->kernel(op->args, 0, grid);
