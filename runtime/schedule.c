@@ -268,7 +268,7 @@ static sn_status check_mesh(const sn_schedule *s) {
     int64_t ranks = 1;
     if (s->mesh.count > 16) return sn_status_make("schedule: too many mesh axes");
     for (size_t i = 0; i < s->mesh.count; i++) {
-        const sn_mesh_axis *axis = &s->mesh.items[i];
+        const sn_schedule_axis *axis = &s->mesh.items[i];
         if (!axis->name || axis->size < 1 || __builtin_mul_overflow(ranks, axis->size, &ranks))
             return sn_status_make("schedule: a mesh axis without a name or size");
     }

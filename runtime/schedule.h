@@ -39,10 +39,10 @@ typedef struct sn_view {
 #define SN_NO_VIEW ((sn_view){-1, 0})
 typedef SN_LIST(sn_view) sn_views;
 
-typedef struct sn_mesh_axis {
+typedef struct sn_schedule_axis {
     const char *name; // "dp"
     int64_t size;
-} sn_mesh_axis;
+} sn_schedule_axis;
 
 typedef struct sn_buffer {
     const char *name;
@@ -282,7 +282,7 @@ typedef struct sn_schedule {
     int64_t model_bytes;    // size of that file, checked at start when a source reads from it
     const char *model_hash; // text, copied into checkpoints
     const char *plan_hash;  // text, equal on all ranks
-    SN_LIST(sn_mesh_axis) mesh;
+    SN_LIST(sn_schedule_axis) mesh;
     int64_t ranks;   // product of the mesh
     int64_t threads; // per rank; 0: cores / ranks of the machine it runs on
     int64_t arena_bytes;

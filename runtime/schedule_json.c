@@ -77,8 +77,8 @@ _Static_assert(sizeof stream_words / sizeof *stream_words == SN_STREAM_COUNT, "a
 _Static_assert(sizeof phase_words / sizeof *phase_words == SN_PHASE_COUNT, "a word per phase");
 _Static_assert(sizeof reduce_words / sizeof *reduce_words == SN_REDUCE_COUNT, "a word per reduction");
 
-static const field axis_fields[] = {F(sn_mesh_axis, name, TEXT), F(sn_mesh_axis, size, INT)};
-TABLE(axis, sn_mesh_axis);
+static const field axis_fields[] = {F(sn_schedule_axis, name, TEXT), F(sn_schedule_axis, size, INT)};
+TABLE(axis, sn_schedule_axis);
 
 static const field setting_fields[] = {F(sn_setting, name, TEXT), F(sn_setting, value, TEXT)};
 TABLE(setting, sn_setting);

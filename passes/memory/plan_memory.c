@@ -8,7 +8,7 @@
 // size: the greedy of Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020,
 // section 5). Values that only rename storage (passes/memory/strided.h), results that a kernel writes over an operand,
 // and all-reduces of a value that nobody reads later take their operand's place.
-#include "passes/memory/storage.h"
+#include "passes/memory/share.h"
 #include "passes/pass.h"
 
 #include <stdlib.h>
@@ -56,12 +56,12 @@ static void find_lives(planner *p, sn_func *func) {
     }
     SN_FOR_OPS(op, func) {
         for (int i = 0; i < op->n_operands; i++) {
-            const sn_value *storage = sn_storage_of(op->operands[i]);
+            const sn_value *storage = sn_owner_of(op->operands[i]);
             if (storage->kind == SN_VALUE_RESULT && storage->id) p->lives.data[storage->id - 1].last = op->mark;
         }
         for (int i = 0; i < op->n_results; i++) {
             sn_value *value = op->results[i];
-            if (sn_storage_of(value) != value || op->kind == SN_OP_AXIS_INDEX) continue;
+            if (sn_owner_of(value) != value || op->kind == SN_OP_AXIS_INDEX) continue;
             sn_vec_push(&p->lives, (life){value, align(sn_type_bytes(value->type)), -1, op->mark, op->mark});
             value->id = (uint32_t)p->lives.count;
         }
@@ -69,7 +69,7 @@ static void find_lives(planner *p, sn_func *func) {
 }
 
 static void keep_to_the_end(planner *p, const sn_value *value) {
-    const sn_value *storage = sn_storage_of((sn_value *)(uintptr_t)value);
+    const sn_value *storage = sn_owner_of((sn_value *)(uintptr_t)value);
     if (storage->kind == SN_VALUE_RESULT && storage->id) p->lives.data[storage->id - 1].last = UINT32_MAX;
 }
 
@@ -138,7 +138,7 @@ static void place_shared(sn_func *func) {
         for (int i = 0; i < op->n_results; i++) {
             sn_strided view;
             if (op->results[i]->place.placed || !sn_strided_view(op->results[i], &view)) continue;
-            const sn_value *storage = sn_storage_of(view.root);
+            const sn_value *storage = sn_owner_of(view.root);
             int64_t bytes = (int64_t)sn_dtype_bytes(op->results[i]->type.dtype);
             op->results[i]->place = (sn_place){true, storage->place.offset + view.offset * bytes};
         }

@@ -12,7 +12,7 @@
 // A model of two axes with one instruction of every kind; all operands fit.
 typedef struct sample {
     int64_t shape[2], local[2], masks[2];
-    sn_mesh_axis mesh[2];
+    sn_schedule_axis mesh[2];
     sn_buffer buffers[3];
     sn_resident globals[1];
     sn_data_input inputs[1];
@@ -128,7 +128,7 @@ static void make_instrs(sample *s) {
 static void make_sample(sample *s) {
     *s = (sample){.shape = {4, 8}, .local = {2, 8}, .masks = {1, 0}};
     sn_dims shape = {s->shape, 2}, local = {s->local, 2}, masks = {s->masks, 2};
-    s->mesh[0] = (sn_mesh_axis){"dp", 2}, s->mesh[1] = (sn_mesh_axis){"tp", 3};
+    s->mesh[0] = (sn_schedule_axis){"dp", 2}, s->mesh[1] = (sn_schedule_axis){"tp", 3};
     s->buffers[0] = (sn_buffer){"w", SN_F32, local, 0, 1024};
     s->buffers[1] = (sn_buffer){"g \"quoted\"", SN_F32, local, 1024, 1024};
     s->buffers[2] = (sn_buffer){"step", SN_I64, {0}, 2048, 8};

@@ -4,7 +4,7 @@
 
 // The value whose storage holds `value`'s elements: through view ops, results that a kernel writes over an operand
 // (attribute inplace), and all-reduces that sn_share_storage made in place.
-sn_value *sn_storage_of(sn_value *value);
+sn_value *sn_owner_of(sn_value *value);
 
 // Moves each kernel that updates a global in place, and its assigns, behind the global's last other reader.
 void sn_order_updates(sn_func *func);

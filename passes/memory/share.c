@@ -1,6 +1,6 @@
-#include "passes/memory/storage.h"
+#include "passes/memory/share.h"
 
-sn_value *sn_storage_of(sn_value *value) {
+sn_value *sn_owner_of(sn_value *value) {
     while (value->kind == SN_VALUE_RESULT) {
         const sn_op *op = value->def;
         if (sn_is_view_op(op)) {
@@ -20,12 +20,12 @@ sn_value *sn_storage_of(sn_value *value) {
 }
 
 bool sn_assign_is_in_place(const sn_op *op) {
-    return sn_storage_of(op->operands[1]) == op->operands[0];
+    return sn_owner_of(op->operands[1]) == op->operands[0];
 }
 
 static bool writes_global(const sn_op *op, const sn_value *global) {
     for (int i = 0; i < op->n_results; i++)
-        if (sn_storage_of(op->results[i]) == global) return true;
+        if (sn_owner_of(op->results[i]) == global) return true;
     return false;
 }
 
@@ -76,14 +76,14 @@ void sn_order_updates(sn_func *func) {
 
 static bool is_returned(const sn_func *func, const sn_value *storage) {
     for (size_t i = 0; i < func->results.count; i++)
-        if (sn_storage_of(func->results.data[i]) == storage) return true;
+        if (sn_owner_of(func->results.data[i]) == storage) return true;
     return false;
 }
 
 static bool is_read_after(const sn_op *op, const sn_value *storage) {
     for (const sn_op *at = op->next; at; at = at->next)
         for (int i = 0; i < at->n_operands; i++)
-            if (sn_storage_of(at->operands[i]) == storage) return true;
+            if (sn_owner_of(at->operands[i]) == storage) return true;
     return false;
 }
 
@@ -93,7 +93,7 @@ void sn_share_storage(sn_func *func) {
         op->mark = position++;
         if (op->kind != SN_OP_ALL_REDUCE) continue;
         sn_op_set_attr(op, sn_attr_int("inplace", 0));
-        const sn_value *storage = sn_storage_of(op->operands[0]);
+        const sn_value *storage = sn_owner_of(op->operands[0]);
         sn_strided view;
         bool whole = sn_strided_view(op->operands[0], &view) && sn_strided_is_dense(&view) && view.root == storage;
         if (whole && storage->kind == SN_VALUE_RESULT && !is_returned(func, storage) && !is_read_after(op, storage))

@@ -1,0 +1,420 @@
+#include "backend/package/schedule.h"
+
+#include "backend/package/library.h"
+#include "base/map.h"
+#include "ir/index_range.h"
+#include "passes/memory/share.h"
+
+#include <string.h>
+
+typedef struct writer {
+    sn_module *module;
+    const sn_schedule_request *request;
+    const sn_kernel_entry *kernels;
+    size_t n_kernels;
+    sn_arena *arena;
+    sn_str *constants;
+    sn_schedule *out;
+    SN_VEC(sn_buffer) buffers;
+    SN_VEC(sn_special) specials;
+    SN_VEC(const char *) origins;
+    sn_map origin_index, args; // text -> index + 1; name -> first argument's value
+} writer;
+
+#define COPY_LIST(w, to, vec)                                                                                          \
+    do {                                                                                                               \
+        (to).items = sn_arena_copy((w)->arena, (vec)->data, (vec)->count * sizeof *(vec)->data);                       \
+        (to).count = (vec)->count;                                                                                     \
+    } while (0)
+
+static sn_dims dims_of(writer *w, sn_type type) {
+    sn_dims dims = {.count = (size_t)type.rank};
+    dims.items = sn_arena_copy(w->arena, type.dim, sizeof *type.dim * (size_t)type.rank);
+    return dims;
+}
+
+// value->id is the buffer's index plus one, for values with storage of their own.
+static int64_t buffer_of(writer *w, sn_value *storage) {
+    if (storage->id) return (int64_t)storage->id - 1;
+    SN_CHECK(storage->place.placed);
+    const char *name = storage->name;
+    if (!name && storage->kind == SN_VALUE_RESULT)
+        name = sn_arena_printf(w->arena, "%s.%zu", sn_op_name(storage->def->kind), w->buffers.count);
+    sn_buffer buffer = {.name = sn_arena_strdup(w->arena, name),
+                        .dtype = storage->type.dtype,
+                        .shape = dims_of(w, storage->type),
+                        .offset = storage->place.offset,
+                        .bytes = sn_type_bytes(storage->type)};
+    sn_vec_push(&w->buffers, buffer);
+    storage->id = (uint32_t)w->buffers.count;
+    return (int64_t)w->buffers.count - 1;
+}
+
+static sn_view strided_view(writer *w, const sn_strided *strided) {
+    sn_value *storage = sn_owner_of(strided->root);
+    int64_t bytes = (int64_t)sn_dtype_bytes(strided->root->type.dtype);
+    return (sn_view){buffer_of(w, storage), strided->offset * bytes};
+}
+
+static sn_strided strides_of(sn_value *value) {
+    sn_strided strided;
+    if (!sn_strided_view(value, &strided)) SN_BUG("a reshape of a strided view reached the backend");
+    return strided;
+}
+
+static sn_view dense_view(writer *w, sn_value *value) {
+    sn_strided strided = strides_of(value);
+    if (!sn_strided_is_dense(&strided)) SN_BUG("an operand that must be dense is a strided view");
+    return strided_view(w, &strided);
+}
+
+static int64_t origin_of(writer *w, const sn_op *op) {
+    sn_str text = {0};
+    sn_origin_print(&text, op->origin);
+    int64_t index = -1;
+    if (text.length) {
+        index = (int64_t)(intptr_t)sn_map_get(&w->origin_index, sn_str_text(&text)) - 1;
+        if (index < 0) {
+            const char *copy = sn_arena_strdup(w->arena, sn_str_text(&text));
+            sn_vec_push(&w->origins, copy);
+            index = (int64_t)w->origins.count - 1;
+            sn_map_put(&w->origin_index, copy, (void *)(intptr_t)(index + 1));
+        }
+    }
+    sn_str_free(&text);
+    return index;
+}
+
+static int64_t axes_of(const sn_mesh *mesh, const char *names) {
+    int64_t axes = 0;
+    for (int i = 0; i < mesh->n_axes; i++) {
+        size_t length = strlen(mesh->name[i]);
+        for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+            if (strncmp(at, mesh->name[i], length) == 0 && (at[length] == ',' || !at[length])) axes |= 1ll << i;
+    }
+    return axes;
+}
+
+static const sn_kernel_entry *find_kernel(const writer *w, const sn_func *body, int64_t *symbol) {
+    for (size_t i = 0; i < w->n_kernels; i++) {
+        if (w->kernels[i].body != body) continue;
+        *symbol = (int64_t)i;
+        return &w->kernels[i];
+    }
+    SN_BUG("kernel %s was not compiled", body->name);
+}
+
+// A kernel's parameters are its operands, then the results that are not written over an operand.
+static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
+    const sn_kernel_entry *entry = find_kernel(w, sn_op_func(op, "body"), &out->symbol);
+    int n;
+    const int64_t *inplace = sn_op_ints(op, "inplace", &n);
+    out->grid = entry->grid;
+    out->one_thread = entry->one_thread;
+    out->args.items = SN_NEW_N(w->arena, sn_view, op->n_operands + op->n_results);
+    for (int i = 0; i < op->n_operands; i++) out->args.items[out->args.count++] = dense_view(w, op->operands[i]);
+    for (int i = 0; i < op->n_results; i++)
+        if (i >= n || inplace[i] < 0) out->args.items[out->args.count++] = dense_view(w, op->results[i]);
+}
+
+static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
+    const sn_attr *reduction = sn_op_attr(op, "reduction");
+    sn_value *smaller = op->kind == SN_OP_ALL_GATHER ? op->operands[0] : op->results[0];
+    *out = (sn_do_collective){.dtype = smaller->type.dtype,
+                              .reduce = reduction && strcmp(reduction->s, "max") == 0 ? SN_REDUCE_MAX : SN_REDUCE_SUM,
+                              .axes = axes_of(&w->module->mesh, sn_op_string(op, "axes")),
+                              .count = sn_type_count(smaller->type),
+                              .from = dense_view(w, op->operands[0]),
+                              .to = dense_view(w, op->results[0])};
+}
+
+static void write_copy(writer *w, sn_value *from, sn_value *to, sn_do_copy *out) {
+    sn_strided a = strides_of(from), b = strides_of(to);
+    *out =
+        (sn_do_copy){.dtype = from->type.dtype, .rank = a.rank, .from = strided_view(w, &a), .to = strided_view(w, &b)};
+    for (int d = 0; d < a.rank; d++) {
+        out->dims[d] = a.dim[d];
+        out->from_stride[d] = a.stride[d];
+        out->to_stride[d] = b.stride[d];
+    }
+}
+
+static const sn_instr_kind instr_kinds[SN_OP_COUNT] = {
+    [SN_OP_KERNEL] = SN_INSTR_KERNEL,
+    [SN_OP_MATMUL] = SN_INSTR_GEMM,
+    [SN_OP_CONV] = SN_INSTR_CONV,
+    [SN_OP_CONV_INPUT_GRAD] = SN_INSTR_CONV_INPUT_GRAD,
+    [SN_OP_CONV_WEIGHT_GRAD] = SN_INSTR_CONV_WEIGHT_GRAD,
+    [SN_OP_ATTENTION] = SN_INSTR_ATTENTION,
+    [SN_OP_ATTENTION_GRAD] = SN_INSTR_ATTENTION_GRAD,
+    [SN_OP_ALL_REDUCE] = SN_INSTR_ALL_REDUCE,
+    [SN_OP_ALL_GATHER] = SN_INSTR_ALL_GATHER,
+    [SN_OP_REDUCE_SCATTER] = SN_INSTR_REDUCE_SCATTER,
+    [SN_OP_ALL_TO_ALL] = SN_INSTR_ALL_TO_ALL,
+    [SN_OP_RECORD] = SN_INSTR_RECORD,
+    [SN_OP_WAIT] = SN_INSTR_WAIT,
+};
+
+static void write_instr(writer *w, sn_op *op, sn_instr *out) {
+    sn_instr instr = {.kind = instr_kinds[op->kind],
+                      .stream = op->stream ? SN_STREAM_COMM : SN_STREAM_COMPUTE,
+                      .phase = op->phase,
+                      .origin = origin_of(w, op)};
+    if (op->kind == SN_OP_KERNEL) {
+        write_kernel(w, op, &instr.kernel);
+    } else if (sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) {
+        write_collective(w, op, &instr.collective);
+    } else if (op->kind == SN_OP_RECORD || op->kind == SN_OP_WAIT) {
+        instr.event.event = sn_op_int(op, "event");
+    } else {
+        sn_library_operands operands;
+        for (int i = 0; i < op->n_operands; i++) {
+            operands.in[i] = strides_of(op->operands[i]);
+            operands.in_view[i] = strided_view(w, &operands.in[i]);
+        }
+        for (int i = 0; i < op->n_results; i++) {
+            operands.out[i] = strides_of(op->results[i]);
+            operands.out_view[i] = strided_view(w, &operands.out[i]);
+        }
+        sn_library_call(op, &operands, &instr);
+    }
+    *out = instr;
+}
+
+// An op that leaves an instruction: not a view, not an axis index (the runtime writes it), not an assign.
+static bool is_instruction(const sn_op *op) {
+    return !sn_is_view_op(op) && op->kind != SN_OP_AXIS_INDEX && op->kind != SN_OP_ASSIGN;
+}
+
+static void write_program(writer *w, sn_func *func, sn_program *out) {
+    *out = (sn_program){.name = func->name};
+    out->instrs.items = SN_NEW_N(w->arena, sn_instr, func->n_ops);
+    sn_instr *next = out->instrs.items;
+    SN_FOR_OPS(op, func) {
+        if (op->kind == SN_OP_AXIS_INDEX) {
+            int64_t axes = axes_of(&w->module->mesh, sn_op_string(op, "axes"));
+            SN_CHECK(axes && !(axes & (axes - 1)));
+            sn_special coordinate = {SN_SPECIAL_COORDINATE, buffer_of(w, op->results[0]),
+                                     __builtin_ctzll((uint64_t)axes)};
+            sn_vec_push(&w->specials, coordinate);
+        }
+        if (is_instruction(op)) write_instr(w, op, next++);
+    }
+    // Values that could not be written over their global are copied when nothing reads the old value any more.
+    SN_FOR_OPS(op, func) {
+        if (op->kind != SN_OP_ASSIGN || sn_assign_is_in_place(op)) continue;
+        *next = (sn_instr){.kind = SN_INSTR_COPY, .phase = op->phase, .origin = origin_of(w, op)};
+        write_copy(w, op->operands[1], op->operands[0], &next->copy);
+        next++;
+    }
+    out->instrs.count = (size_t)(next - out->instrs.items);
+}
+
+static sn_initial initial_of(writer *w, const sn_global *global) {
+    sn_type type = global->value->type;
+    sn_initial initial = {.dtype = type.dtype, .bytes = sn_type_bytes(type)};
+    switch (global->source.kind) {
+    case SN_SOURCE_FILL:
+        initial.kind = SN_INITIAL_FILL;
+        initial.value = global->source.fill;
+        initial.bytes = 0;
+        break;
+    case SN_SOURCE_FILE:
+        initial.kind = SN_INITIAL_FILE;
+        initial.path = global->source.path;
+        initial.offset = global->source.offset;
+        break;
+    case SN_SOURCE_MEMORY:
+        while (w->constants->length % 64) sn_str_putc(w->constants, 0);
+        initial.kind = SN_INITIAL_PAYLOAD;
+        initial.offset = (int64_t)w->constants->length;
+        sn_str_append(w->constants, global->source.data, (size_t)initial.bytes);
+        break;
+    }
+    return initial;
+}
+
+static void write_globals(writer *w) {
+    static const sn_resident_role roles[SN_ROLE_COUNT] = {
+        [SN_ROLE_PARAMETER] = SN_RESIDENT_PARAMETER, [SN_ROLE_FROZEN] = SN_RESIDENT_CONSTANT,
+        [SN_ROLE_STATE] = SN_RESIDENT_STATE,         [SN_ROLE_OPTIMIZER] = SN_RESIDENT_MOMENT,
+        [SN_ROLE_CONSTANT] = SN_RESIDENT_CONSTANT,
+    };
+    size_t n = w->module->globals.count;
+    w->out->globals.items = SN_NEW_N(w->arena, sn_resident, n);
+    w->out->globals.count = n;
+    for (size_t i = 0; i < n; i++) {
+        const sn_global *global = w->module->globals.data[i];
+        w->out->globals.items[i] = (sn_resident){.name = global->name,
+                                                 .role = roles[global->role],
+                                                 .of = global->of ? global->of->name : NULL,
+                                                 .buffer = buffer_of(w, global->value),
+                                                 .shape = dims_of(w, global->value->type),
+                                                 .source = initial_of(w, global)};
+    }
+}
+
+static bool is_label(const writer *w, const char *name) {
+    for (size_t i = 0; w->request->labels && i < w->request->labels->count; i++)
+        if (strcmp(w->request->labels->items[i], name) == 0) return true;
+    return false;
+}
+
+// Data arguments are cut along dim 0 over `dp` (passes/partition/distribute.h).
+static sn_data_input data_input(writer *w, sn_value *arg) {
+    int dp = sn_mesh_axis(&w->module->mesh, "dp");
+    sn_type global = arg->type;
+    sn_index_range range = sn_index_range_of(arg);
+    if (global.rank && dp >= 0) global.dim[0] *= w->module->mesh.size[dp];
+    return (sn_data_input){.name = arg->name,
+                           .buffer = buffer_of(w, arg),
+                           .shape = dims_of(w, global),
+                           .batch_dim = global.rank ? 0 : -1,
+                           .axes = global.rank && dp >= 0 ? 1ll << dp : 0,
+                           .is_label = is_label(w, arg->name),
+                           .has_range = range.known,
+                           .lo = range.lo,
+                           .hi = range.hi,
+                           .has_ignore = range.has_ignore,
+                           .ignore_index = range.ignore};
+}
+
+static void write_args(writer *w) {
+    static const struct {
+        const char *name;
+        sn_special_kind kind;
+    } known[] = {{"$step", SN_SPECIAL_STEP}, {"$seed", SN_SPECIAL_SEED}, {"$lr", SN_SPECIAL_LR}};
+    SN_VEC(sn_data_input) inputs = {0};
+    for (size_t f = 0; f < w->module->funcs.count; f++) {
+        const sn_func *func = w->module->funcs.data[f];
+        for (size_t a = 0; !func->is_body && a < func->args.count; a++) {
+            sn_value *arg = func->args.data[a], *first = sn_map_get(&w->args, arg->name);
+            if (first) { // one buffer serves an argument of several functions
+                arg->id = first->id;
+                continue;
+            }
+            sn_map_put(&w->args, arg->name, arg);
+            size_t k = 0;
+            while (k < sizeof known / sizeof *known && strcmp(known[k].name, arg->name) != 0) k++;
+            if (k < sizeof known / sizeof *known) {
+                sn_special special = {.kind = known[k].kind, .buffer = buffer_of(w, arg)};
+                sn_vec_push(&w->specials, special);
+            } else {
+                sn_vec_push(&inputs, data_input(w, arg));
+            }
+        }
+    }
+    COPY_LIST(w, w->out->inputs, &inputs);
+    sn_vec_free(&inputs);
+}
+
+static int64_t result_buffer(writer *w, const char *func_name, const char *result) {
+    const sn_func *func = sn_module_func(w->module, func_name);
+    for (size_t i = 0; func && i < func->results.count; i++) {
+        if (strcmp(func->result_names.data[i], result) != 0) continue;
+        sn_strided strided = strides_of(func->results.data[i]);
+        SN_CHECK(sn_strided_is_dense(&strided) && strided.offset == 0);
+        return buffer_of(w, sn_owner_of(strided.root));
+    }
+    return -1;
+}
+
+static void write_outputs(writer *w) {
+    static const char gradient_prefix[] = "grad:";
+    SN_VEC(sn_output) gradients = {0}, predictions = {0};
+    const sn_func *sources[] = {sn_module_func(w->module, "gradients"), sn_module_func(w->module, "predict")};
+    for (int s = 0; s < 2; s++) {
+        for (size_t i = 0; sources[s] && i < sources[s]->results.count; i++) {
+            const char *name = sources[s]->result_names.data[i];
+            if (s == 0 && !sn_starts_with(name, gradient_prefix)) continue;
+            sn_output output = {.name = s == 0 ? name + strlen(gradient_prefix) : name,
+                                .buffer = result_buffer(w, sources[s]->name, name),
+                                .shape = dims_of(w, sources[s]->results.data[i]->type)};
+            if (s == 0)
+                sn_vec_push(&gradients, output);
+            else
+                sn_vec_push(&predictions, output);
+        }
+    }
+    COPY_LIST(w, w->out->gradients, &gradients);
+    COPY_LIST(w, w->out->predictions, &predictions);
+    sn_vec_free(&gradients);
+    sn_vec_free(&predictions);
+    const char *last = w->request->microbatches > 1 ? "update" : "step";
+    w->out->loss = result_buffer(w, last, "loss");
+    w->out->grad_norm = result_buffer(w, last, "grad_norm");
+    w->out->eval_loss = result_buffer(w, "eval", "loss");
+}
+
+static void write_mesh(writer *w) {
+    const sn_mesh *mesh = &w->module->mesh;
+    w->out->mesh.items = SN_NEW_N(w->arena, sn_schedule_axis, mesh->n_axes);
+    w->out->mesh.count = (size_t)mesh->n_axes;
+    for (int i = 0; i < mesh->n_axes; i++)
+        w->out->mesh.items[i] = (sn_schedule_axis){sn_arena_strdup(w->arena, mesh->name[i]), mesh->size[i]};
+    w->out->ranks = sn_mesh_ranks(mesh);
+}
+
+static void forget_ids(const sn_module *module) {
+    for (size_t i = 0; i < module->globals.count; i++) module->globals.data[i]->value->id = 0;
+    for (size_t f = 0; f < module->funcs.count; f++) {
+        const sn_func *func = module->funcs.data[f];
+        for (size_t a = 0; a < func->args.count; a++) func->args.data[a]->id = 0;
+        SN_FOR_OPS(op, func) {
+            for (int i = 0; i < op->n_results; i++) op->results[i]->id = 0;
+        }
+    }
+}
+
+static void write_programs(writer *w) {
+    SN_VEC(sn_program) programs = {0};
+    for (size_t f = 0; f < w->module->funcs.count; f++) {
+        if (w->module->funcs.data[f]->is_body) continue;
+        sn_program program;
+        write_program(w, w->module->funcs.data[f], &program);
+        sn_vec_push(&programs, program);
+    }
+    COPY_LIST(w, w->out->programs, &programs);
+    sn_vec_free(&programs);
+}
+
+static int64_t samples_of_a_step(const writer *w) {
+    for (size_t i = 0; i < w->out->inputs.count; i++)
+        if (w->out->inputs.items[i].batch_dim == 0)
+            return w->out->inputs.items[i].shape.items[0] * w->request->microbatches;
+    return 1;
+}
+
+void sn_schedule_build(sn_module *module, const sn_schedule_request *request, const sn_kernel_entry *kernels,
+                       size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedule *out) {
+    SN_CHECK(module->form == SN_FORM_SCHED);
+    *out = (sn_schedule){.version = SN_SCHEDULE_VERSION,
+                         .model_path = request->model_path,
+                         .model_bytes = request->model_bytes,
+                         .model_hash = request->model_hash,
+                         .plan_hash = request->plan_hash,
+                         .threads = request->threads,
+                         .arena_bytes = module->arena_bytes,
+                         .micro_batches = request->microbatches,
+                         .lr = request->lr};
+    writer w = {module, request, kernels, n_kernels, arena, constants, out, .buffers = {0}};
+    forget_ids(module);
+    write_mesh(&w);
+    write_globals(&w);
+    write_args(&w);
+    out->step_samples = samples_of_a_step(&w);
+    write_programs(&w);
+    write_outputs(&w);
+    out->kernels.items = SN_NEW_N(arena, const char *, n_kernels);
+    for (size_t i = 0; i < n_kernels; i++) out->kernels.items[out->kernels.count++] = kernels[i].symbol;
+    out->settings.items = sn_arena_copy(arena, request->settings, request->n_settings * sizeof *request->settings);
+    out->settings.count = request->n_settings;
+    COPY_LIST(&w, out->buffers, &w.buffers);
+    COPY_LIST(&w, out->specials, &w.specials);
+    COPY_LIST(&w, out->origins, &w.origins);
+    sn_vec_free(&w.buffers);
+    sn_vec_free(&w.specials);
+    sn_vec_free(&w.origins);
+    sn_map_free(&w.origin_index);
+    sn_map_free(&w.args);
+}
