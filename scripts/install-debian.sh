@@ -4,14 +4,14 @@
 set -eu
 
 # What each is for: build tools; ONNX's wire format; code generation; GEMM and convolution; ranks; JSON; then tests alone:
-# FileCheck, ONNX's operator tests, libFuzzer and its runtime, the style check, and a stdlib-only Python for tests/bench.
+# FileCheck (whose package brings python3, which tests/bench uses), ONNX's operator tests, libFuzzer and its runtime, style.
 packages="gcc libc6-dev cmake ninja-build pkg-config
 protobuf-c-compiler libprotobuf-c-dev
 llvm-19-dev zlib1g-dev
 libdnnl-dev
 openmpi-bin libopenmpi-dev
 libjansson-dev
-libcmocka-dev llvm-19-tools libonnx-testdata clang-19 libclang-rt-19-dev clang-format python3 xz-utils"
+libcmocka-dev llvm-19-tools libonnx-testdata clang-19 libclang-rt-19-dev clang-format xz-utils"
 
 installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
