@@ -1,0 +1,19 @@
+// A run: training from the first or the resumed step to the last, with evaluations, checkpoints and the log; or a pass
+// forward over all data (--output).
+#pragma once
+#include "runtime/comm/comm.h"
+#include "runtime/options.h"
+#include "runtime/package.h"
+#include "runtime/schedule.h"
+
+typedef struct sn_run_setup {
+    const sn_schedule *schedule;
+    sn_blob kernels, constants;
+    const sn_run_options *options; // checked
+    sn_comm *comm;
+    int threads; // of this rank
+} sn_run_setup;
+
+// Returns the process's exit status, the same on all ranks: 0 done, 1 after an error, which one rank has printed. All
+// ranks call it. SIGTERM and SIGINT end the run after the step it is in, with a checkpoint when one was asked for.
+int sn_run(const sn_run_setup *setup);

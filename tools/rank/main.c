@@ -1,0 +1,110 @@
+// A train executable: this program with a schedule, kernels and constants behind it (runtime/package.h). One process is
+// one rank: mpirun -n R ./NAME [options]; a program for one rank starts without mpirun.
+#include "base/arena.h"
+#include "base/str.h"
+#include "runtime/exec/executor.h"
+#include "runtime/exec/run.h"
+
+#include <malloc.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_ERROR = 1, EXIT_USAGE = 2 };
+
+static int environment_number(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    int value = text ? atoi(text) : otherwise;
+    return value > 0 ? value : otherwise;
+}
+
+// Before MPI has started, what all ranks find wrong is said by the first.
+static int fail(sn_status status, int code) {
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!rank || !strcmp(rank, "0")) fprintf(stderr, "error: %s\n", sn_status_message(status));
+    sn_status_free(status);
+    return code;
+}
+
+static int usable_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static int choose_threads(const sn_schedule *schedule, const sn_run_options *options) {
+    if (options->threads) return (int)options->threads;
+    if (schedule->threads) return (int)schedule->threads;
+    int local = environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1), cores = usable_cores();
+    // mpirun may have bound every rank to cores of its own, or none.
+    int per_rank = cores < (int)sysconf(_SC_NPROCESSORS_ONLN) ? cores : cores / local;
+    return per_rank > 0 ? per_rank : 1;
+}
+
+// Threads of OpenMP that wait by spinning take the cores from those that work when there are more threads than cores.
+// The library reads its setting when it is loaded, so the program starts over with it.
+static void calm_waiting(const sn_schedule *schedule, int threads, char **argv) {
+    int local = environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    int wanted = local * (threads + (local > 1 && sn_schedule_uses_comm_stream(schedule)));
+    if (threads == 1 || wanted <= (int)sysconf(_SC_NPROCESSORS_ONLN) || getenv("OMP_WAIT_POLICY")) return;
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);
+}
+
+static sn_status configure(const sn_schedule *schedule, int argc, char **argv, sn_run_options *options) {
+    sn_run_options_init(options);
+    for (size_t i = 0; i < schedule->settings.count; i++) {
+        const sn_setting *setting = &schedule->settings.items[i];
+        SN_TRY(sn_run_options_set(options, setting->name, setting->value));
+    }
+    SN_TRY(sn_run_options_parse(options, argc - 1, argv + 1));
+    return sn_run_options_check(options);
+}
+
+static int run(const sn_package *package, const sn_schedule *schedule, const sn_run_options *options, char **argv) {
+    int threads = choose_threads(schedule, options);
+    calm_waiting(schedule, threads, argv);
+    sn_comm *comm;
+    sn_status status = sn_comm_mpi_launched() ? sn_comm_mpi_create(sn_schedule_uses_comm_stream(schedule), &comm)
+                                              : sn_comm_self_create(&comm);
+    if (status) return fail(status, EXIT_ERROR);
+    sn_run_setup setup = {schedule, package->kernels, package->constants, options, comm, threads};
+    int result = sn_run(&setup);
+    sn_comm_destroy(comm);
+    return result;
+}
+
+static void print_help(const char *name) {
+    sn_str help = {0};
+    sn_run_options_help(&help);
+    printf("usage: mpirun -n RANKS %s --data DIR|FILE --steps N [options]\n\n%s", name, sn_str_text(&help));
+    sn_str_free(&help);
+}
+
+int main(int argc, char **argv) {
+    // Blocks that the library takes and gives back in every collective stay with the process: see the CPU device.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
+    if (argc == 2 && !strcmp(argv[1], "--help")) return print_help(argv[0]), 0;
+    if (argc == 2 && !strcmp(argv[1], "--version")) return puts("sennit-rank " SENNIT_VERSION), 0;
+    sn_package package;
+    sn_status status = sn_package_open("/proc/self/exe", &package);
+    if (status) return fail(status, EXIT_ERROR);
+    sn_arena arena = {0};
+    sn_schedule schedule;
+    sn_run_options options;
+    int result;
+    status = sn_schedule_read(package.schedule.data, package.schedule.bytes, &arena, &schedule);
+    if (status) {
+        result = fail(status, EXIT_ERROR);
+    } else if ((status = configure(&schedule, argc, argv, &options)) != SN_OK) {
+        result = fail(status, EXIT_USAGE);
+    } else {
+        result = run(&package, &schedule, &options, argv);
+    }
+    sn_arena_free(&arena);
+    sn_package_close(&package);
+    return result;
+}
