@@ -1,0 +1,276 @@
+// Attention: matmul(weights, v) where weights = softmax(scale * q k^T + masks). Exports differ in
+//
+//   where the scale is      on the scores, on q, or its root on both q and k
+//   how k is transposed     by matmul, by a transpose, before or after scaling
+//   how the mask is said    added (0 and a large negative number), or by where(mask, scores, large negative number)
+//   a guard                 where(is_nan(weights), 0, weights), for rows that see no key: the operator gives 0 there
+//   grouped queries         k and v repeated by a broadcast and a reshape: the operator takes fewer heads
+//
+// Masks that are constants and hide exactly the keys after the query become `causal`; others stay as the operand, which
+// has no gradient: a mask that depends on a parameter (a learned position bias) keeps its pieces.
+#include "passes/simplify/recompose.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct attention {
+    sn_rewriter *r;
+    sn_op *matmul;
+    sn_value *q, *k, *v;
+    sn_type scores; // type of q k^T
+    double scale;
+    bool causal;
+    sn_value *mask; // the sum of additive masks; NULL for none
+} attention;
+
+// Beyond this a masked score has no weight: exp(-10^4) is 0 in f32 and f64 alike, whatever the scores.
+static const double hidden = -1e4;
+// Adding this to a score gives this: where() and addition are then the same.
+static const double absorbing = -1e30;
+
+static void near_miss(const attention *a, const char *why) {
+    sn_pass_remark(a->r->context, "R0101", a->matmul, "attention stays in pieces: %s", why);
+}
+
+// softmax, or where(is_nan(softmax), 0, softmax); NULL when it is neither, or when the weights have other readers.
+static sn_op *match_softmax(const attention *a, sn_value *weights) {
+    size_t readers = 1;
+    sn_value *value = weights;
+    const sn_op *where = sn_defined_by(value, SN_OP_WHERE);
+    if (where) {
+        const sn_op *is_nan = sn_defined_by(where->operands[0], SN_OP_IS_NAN);
+        if (!is_nan || is_nan->operands[0] != where->operands[2] || !sn_is_number(where->operands[1], 0)) return NULL;
+        value = where->operands[2];
+        readers = 2;
+    }
+    sn_op *softmax = sn_defined_by(value, SN_OP_SOFTMAX);
+    if (!softmax || sn_op_int(softmax, "axis") != value->type.rank - 1) return NULL;
+    if (value->uses.count == readers && weights->uses.count == 1) return softmax;
+    near_miss(a, "the weights have other readers");
+    return NULL;
+}
+
+// Whether a value reaches a softmax through a few pointwise ops: dropout, most likely.
+static bool hides_softmax(const sn_value *value, int depth) {
+    if (value->kind != SN_VALUE_RESULT) return false;
+    if (value->def->kind == SN_OP_SOFTMAX) return true;
+    if (!depth || !sn_op_has(value->def->kind, SN_TRAIT_POINTWISE)) return false;
+    for (int i = 0; i < value->def->n_operands; i++)
+        if (hides_softmax(value->def->operands[i], depth - 1)) return true;
+    return false;
+}
+
+static bool has_gradient(const sn_value *value, sn_map *seen, sn_arena *scratch) {
+    if (value->kind == SN_VALUE_GLOBAL) return value->global->role == SN_ROLE_PARAMETER;
+    if (value->kind == SN_VALUE_ARG) return false;
+    const char *key = sn_arena_printf(scratch, "%p", (const void *)value->def);
+    if (sn_map_has(seen, key)) return false;
+    sn_map_put(seen, key, (void *)value->def);
+    for (int i = 0; i < value->def->n_operands; i++)
+        if (has_gradient(value->def->operands[i], seen, scratch)) return true;
+    return false;
+}
+
+static bool depends_on_parameter(const attention *a, const sn_value *value) {
+    sn_map seen = {0};
+    bool depends = has_gradient(value, &seen, a->r->context->scratch);
+    sn_map_free(&seen);
+    return depends;
+}
+
+// The elements of a constant tensor in memory, or NULL.
+static const void *constant_data(const sn_value *value) {
+    if (value->kind != SN_VALUE_GLOBAL) return NULL;
+    sn_role role = value->global->role;
+    bool fixed = role == SN_ROLE_CONSTANT || role == SN_ROLE_FROZEN;
+    return fixed && value->global->source.kind != SN_SOURCE_FILL ? value->global->source.data : NULL;
+}
+
+// Whether a constant mask lets query i see the keys j <= i and no others. A bool is true where it sees; a number is 0.
+static bool is_causal_mask(const attention *a, const sn_value *mask) {
+    sn_type type = mask->type;
+    const void *data = constant_data(mask);
+    if (!data || type.rank < 2) return false;
+    int64_t rows = type.dim[type.rank - 2], columns = type.dim[type.rank - 1], count = sn_type_count(type);
+    if (rows != columns || rows != a->scores.dim[2] || columns != a->scores.dim[3]) return false;
+    for (int64_t i = 0; i < count; i++) {
+        bool sees = i % columns <= i / columns % rows;
+        double element = sn_load_f64(type.dtype, data, i);
+        if (type.dtype == SN_BOOL ? (element != 0) != sees : sees ? element != 0 : element > hidden) return false;
+    }
+    return true;
+}
+
+// A mask in the shape [?, ?, S, T] of four dims.
+static sn_value *with_heads(const attention *a, sn_value *mask) {
+    if (mask->type.rank == 4 || a->matmul->results[0]->type.rank == 4) return mask;
+    // scores [N, S, T] become [N, 1, S, T]
+    int64_t dims[4] = {1, 1, 1, 1};
+    for (int i = 0; i < mask->type.rank; i++) {
+        int at = 4 - mask->type.rank + i;
+        dims[at == 1 ? 0 : at] = mask->type.dim[i];
+    }
+    return sn_build_reshape(sn_rewriter_at(a->r, a->matmul), mask, 4, dims);
+}
+
+static bool add_mask(attention *a, sn_value *mask) {
+    if (is_causal_mask(a, mask)) {
+        a->causal = true;
+        return true;
+    }
+    if (depends_on_parameter(a, mask)) {
+        near_miss(a, "what is added to the scores depends on a parameter, and a mask has no gradient");
+        return false;
+    }
+    sn_builder *b = sn_rewriter_at(a->r, a->matmul);
+    mask = with_heads(a, mask);
+    a->mask = a->mask ? sn_build_binary(b, SN_OP_ADD, a->mask, mask) : mask;
+    return true;
+}
+
+// where(sees, scores, number): the number must hide for sure.
+static bool add_where_mask(attention *a, const sn_op *where, double number) {
+    sn_value *sees = where->operands[0];
+    if (number <= hidden && is_causal_mask(a, sees)) {
+        a->causal = true;
+        return true;
+    }
+    if (!(number <= absorbing)) {
+        near_miss(a, "the number that masks a score is too small to hide it for sure");
+        return false;
+    }
+    sn_builder *b = sn_rewriter_at(a->r, a->matmul);
+    sn_value *other = where->operands[2];
+    return add_mask(a,
+                    sn_build_where(b, sees, sn_build_number_like(b, other, 0), sn_build_number_like(b, other, number)));
+}
+
+// Whether a value is a product of matrices times numbers, so that the masks end here.
+static bool is_scores(sn_value *value) {
+    sn_product p = sn_match_product(value);
+    return p.count == 1 && sn_defined_by(p.factor[0], SN_OP_MATMUL);
+}
+
+static bool same_shape(const sn_value *value, const attention *a, const sn_value *weights) {
+    (void)a;
+    return sn_shape_equal(value->type, weights->type);
+}
+
+// Peels masks off the softmax's operand until the scores are left.
+static sn_value *match_masks(attention *a, sn_value *value) {
+    enum { MAX_MASKS = 4 };
+    const sn_value *weights = value;
+    for (int depth = 0; depth < MAX_MASKS && !is_scores(value); depth++) {
+        const sn_op *add = sn_defined_by(value, SN_OP_ADD), *where = sn_defined_by(value, SN_OP_WHERE);
+        double number;
+        if (add) {
+            // the side that leads to the scores has their shape and is no mask by itself
+            int side = same_shape(add->operands[0], a, weights) &&
+                               (is_scores(add->operands[0]) || !is_scores(add->operands[1]))
+                           ? 0
+                           : 1;
+            if (!same_shape(add->operands[side], a, weights) || !add_mask(a, add->operands[1 - side])) return NULL;
+            value = add->operands[side];
+        } else if (where && sn_value_number(where->operands[2], &number) &&
+                   same_shape(where->operands[1], a, weights)) {
+            if (!add_where_mask(a, where, number)) return NULL;
+            value = where->operands[1];
+        } else {
+            return NULL;
+        }
+    }
+    return is_scores(value) ? value : NULL;
+}
+
+// The matrix with its last two dims swapped.
+static sn_value *swap_last_two(const attention *a, sn_value *value) {
+    int64_t perm[SN_MAX_RANK];
+    int rank = value->type.rank;
+    for (int i = 0; i < rank; i++) perm[i] = i;
+    perm[rank - 1] = rank - 2;
+    perm[rank - 2] = rank - 1;
+    return sn_build_transpose(sn_rewriter_at(a->r, a->matmul), value, perm);
+}
+
+// Takes the numbers out of a factor of the scores.
+static sn_value *unscaled(attention *a, sn_value *value) {
+    sn_product p = sn_match_product(value);
+    if (p.count != 1) return value;
+    a->scale *= p.scale;
+    return p.factor[0];
+}
+
+static sn_value *four_dims(const attention *a, sn_value *value) {
+    sn_type t = value->type;
+    if (t.rank == 4) return value;
+    return sn_build_reshape(sn_rewriter_at(a->r, a->matmul), value, 4, (int64_t[]){t.dim[0], 1, t.dim[1], t.dim[2]});
+}
+
+// k or v [B, G*n, T, D] that is [B, G, T, D] with each head n times: gives the latter, else NULL.
+static sn_value *ungrouped(const attention *a, const sn_value *value) {
+    const sn_op *reshape = sn_defined_by(value, SN_OP_RESHAPE);
+    const sn_op *broadcast = reshape ? sn_defined_by(reshape->operands[0], SN_OP_BROADCAST) : NULL;
+    if (!broadcast || broadcast->results[0]->type.rank != 5) return NULL;
+    sn_value *few = broadcast->operands[0];
+    const int64_t *from = few->type.dim, *to = broadcast->results[0]->type.dim, *end = value->type.dim;
+    if (few->type.rank != 5 || from[2] != 1 || to[0] != end[0] || to[1] * to[2] != end[1]) return NULL;
+    for (int i = 0; i < 5; i++)
+        if (i != 2 && from[i] != to[i]) return NULL;
+    if (to[3] != end[2] || to[4] != end[3]) return NULL;
+    int64_t dims[4] = {from[0], from[1], from[3], from[4]};
+    return sn_build_reshape(sn_rewriter_at(a->r, a->matmul), few, 4, dims);
+}
+
+static bool match_scores(attention *a, sn_value *scores) {
+    sn_product p = sn_match_product(scores);
+    const sn_op *product = sn_defined_by(p.factor[0], SN_OP_MATMUL);
+    a->scale = p.scale;
+    if (sn_op_int(product, "transpose_a")) return false;
+    a->q = unscaled(a, product->operands[0]);
+    a->k = unscaled(a, product->operands[1]);
+    if (!sn_op_int(product, "transpose_b")) a->k = swap_last_two(a, a->k);
+    return true;
+}
+
+// Equal leading dims: a product that broadcasts over heads is none that the operator knows.
+static bool match_shapes(const attention *a) {
+    int rank = a->q->type.rank;
+    if ((rank != 3 && rank != 4) || a->k->type.rank != rank || a->v->type.rank != rank) return false;
+    for (int i = 0; i < rank - 2; i++)
+        if (a->q->type.dim[i] != a->k->type.dim[i] || a->q->type.dim[i] != a->v->type.dim[i]) return false;
+    return a->k->type.dim[rank - 2] == a->v->type.dim[rank - 2];
+}
+
+static sn_value *build_attention(attention *a) {
+    sn_value *q = four_dims(a, a->q), *k = four_dims(a, a->k), *v = four_dims(a, a->v);
+    sn_value *few_k = ungrouped(a, k), *few_v = ungrouped(a, v);
+    if (few_k && few_v && few_k->type.dim[1] == few_v->type.dim[1]) {
+        k = few_k;
+        v = few_v;
+    }
+    sn_builder *b = sn_rewriter_at(a->r, a->matmul);
+    sn_attr attrs[] = {sn_attr_float("scale", a->scale), sn_attr_int("causal", a->causal)};
+    sn_op *op = sn_build(b, SN_OP_ATTENTION, a->mask ? 4 : 3, (sn_value *[]){q, k, v, a->mask}, 2, attrs, NULL);
+    sn_type type = a->matmul->results[0]->type;
+    return sn_build_reshape(b, op->results[0], type.rank, type.dim);
+}
+
+sn_value *sn_recompose_attention(sn_rewriter *r, sn_op *matmul) {
+    attention a = {.r = r, .matmul = matmul, .v = matmul->operands[1]};
+    sn_op *softmax = match_softmax(&a, matmul->operands[0]);
+    if (!softmax) {
+        if (hides_softmax(matmul->operands[0], 3)) near_miss(&a, "there is dropout or more between softmax and v");
+        return NULL;
+    }
+    sn_type weights = softmax->results[0]->type;
+    a.scores = weights.rank == 3
+                   ? sn_type_make(weights.dtype, 4, (int64_t[]){weights.dim[0], 1, weights.dim[1], weights.dim[2]})
+                   : weights;
+    if (a.scores.rank != 4 || sn_op_int(matmul, "transpose_a")) return NULL;
+    sn_value *scores = match_masks(&a, softmax->operands[0]);
+    if (!scores || !match_scores(&a, scores)) return NULL;
+    if (sn_op_int(matmul, "transpose_b")) a.v = swap_last_two(&a, a.v);
+    if (match_shapes(&a)) return build_attention(&a);
+    near_miss(&a, "q, k and v differ in their leading dims");
+    return NULL;
+}
