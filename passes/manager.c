@@ -57,6 +57,17 @@ int64_t sn_pass_argument_int(sn_pass_context *context, const char *name, int64_t
     return value;
 }
 
+// A pass that looks again after a change would say the same again.
+static bool has_remark(const sn_pass_context *context, const char *code, const char *node, const char *text) {
+    for (size_t i = context->diags->count; i-- > 0;) {
+        const sn_diag *diag = &context->diags->items[i];
+        if (diag->severity != SN_REMARK || strcmp(diag->code, code) != 0) continue;
+        bool same_node = node ? diag->subject && strcmp(diag->subject, node) == 0 : !diag->subject;
+        if (same_node && sn_ends_with(diag->message, text)) return true;
+    }
+    return false;
+}
+
 void sn_pass_remark(sn_pass_context *context, const char *code, const sn_op *op, const char *format, ...) {
     sn_str text = {0};
     va_list args;
@@ -64,7 +75,8 @@ void sn_pass_remark(sn_pass_context *context, const char *code, const sn_op *op,
     sn_str_vprintf(&text, format, args);
     va_end(args);
     const char *node = op ? sn_origin_node(op->origin) : NULL;
-    sn_remark(context->diags, code, node, NULL, "%s: %s", context->pass->name, sn_str_text(&text));
+    if (!has_remark(context, code, node, sn_str_text(&text)))
+        sn_remark(context->diags, code, node, NULL, "%s: %s", context->pass->name, sn_str_text(&text));
     sn_str_free(&text);
 }
 

@@ -15,13 +15,39 @@ static sn_value *splat_of(sn_rewriter *r, const sn_op *op) {
     return copy->results[0];
 }
 
+// Whether `perm` swaps the last two dims and nothing else.
+static bool swaps_last_two(sn_type type, const int64_t *perm) {
+    if (type.rank < 2) return false;
+    for (int i = 0; i < type.rank - 2; i++)
+        if (perm[i] != i) return false;
+    return perm[type.rank - 2] == type.rank - 1;
+}
+
+// reshape(transpose(x)) that keeps the two dims that the transpose swaps: the reshape goes first, where it may meet
+// another. Exporters transpose k of rank four as three dims.
+static sn_value *reshape_before_swap(sn_rewriter *r, sn_op *op) {
+    sn_type type = op->results[0]->type, swapped = op->operands[0]->type;
+    sn_op *inner = sn_defined_by(op->operands[0], SN_OP_TRANSPOSE);
+    if (!inner || type.rank < 2 || !swaps_last_two(swapped, sn_op_ints(inner, "perm", NULL))) return NULL;
+    int64_t rows = type.dim[type.rank - 2], columns = type.dim[type.rank - 1], perm[SN_MAX_RANK];
+    if (swapped.dim[swapped.rank - 2] != rows || swapped.dim[swapped.rank - 1] != columns) return NULL;
+    for (int i = 0; i < type.rank; i++) perm[i] = i;
+    perm[type.rank - 2] = type.rank - 1;
+    perm[type.rank - 1] = type.rank - 2;
+    type.dim[type.rank - 2] = columns;
+    type.dim[type.rank - 1] = rows;
+    sn_builder *b = sn_rewriter_at(r, op);
+    return sn_build_transpose(b, sn_build_reshape(b, inner->operands[0], type.rank, type.dim), perm);
+}
+
 sn_value *sn_canonicalize_reshape(sn_rewriter *r, sn_op *op) {
     sn_value *x = op->operands[0];
     sn_type type = op->results[0]->type;
     if (sn_type_equal(x->type, type)) return x;
     if (sn_value_is_constant(x)) return splat_of(r, op);
     sn_op *inner = sn_defined_by(x, SN_OP_RESHAPE);
-    return inner ? sn_build_reshape(sn_rewriter_at(r, op), inner->operands[0], type.rank, type.dim) : NULL;
+    if (inner) return sn_build_reshape(sn_rewriter_at(r, op), inner->operands[0], type.rank, type.dim);
+    return reshape_before_swap(r, op);
 }
 
 // Whether a transpose moves dims of size 1 alone: then it is a reshape, which is free.
@@ -147,14 +173,6 @@ sn_value *sn_canonicalize_reduction(sn_rewriter *r, sn_op *op) {
     for (int i = 0; i < count; i++)
         if (op->operands[0]->type.dim[axes[i]] != 1) return NULL;
     return sn_build_reshape(sn_rewriter_at(r, op), op->operands[0], type.rank, type.dim);
-}
-
-// Whether `perm` swaps the last two dims and nothing else.
-static bool swaps_last_two(sn_type type, const int64_t *perm) {
-    if (type.rank < 2) return false;
-    for (int i = 0; i < type.rank - 2; i++)
-        if (perm[i] != i) return false;
-    return perm[type.rank - 2] == type.rank - 1;
 }
 
 sn_value *sn_canonicalize_matmul(sn_rewriter *r, sn_op *op) {

@@ -86,8 +86,9 @@ static const void *constant_data(const sn_value *value) {
     return fixed && value->global->source.kind != SN_SOURCE_FILL ? value->global->source.data : NULL;
 }
 
-// Whether a constant mask lets query i see the keys j <= i and no others. A bool is true where it sees; a number is 0.
-static bool is_causal_mask(const attention *a, const sn_value *mask) {
+// Whether a constant mask lets query i see the keys j <= i and no others. A bool is `seen` where it sees; a number is
+// 0.
+static bool is_causal_mask(const attention *a, const sn_value *mask, bool seen) {
     sn_type type = mask->type;
     const void *data = constant_data(mask);
     if (!data || type.rank < 2) return false;
@@ -96,7 +97,8 @@ static bool is_causal_mask(const attention *a, const sn_value *mask) {
     for (int64_t i = 0; i < count; i++) {
         bool sees = i % columns <= i / columns % rows;
         double element = sn_load_f64(type.dtype, data, i);
-        if (type.dtype == SN_BOOL ? (element != 0) != sees : sees ? element != 0 : element > hidden) return false;
+        if (type.dtype == SN_BOOL ? ((element != 0) == seen) != sees : sees ? element != 0 : element > hidden)
+            return false;
     }
     return true;
 }
@@ -114,7 +116,7 @@ static sn_value *with_heads(const attention *a, sn_value *mask) {
 }
 
 static bool add_mask(attention *a, sn_value *mask) {
-    if (is_causal_mask(a, mask)) {
+    if (mask->type.dtype != SN_BOOL && is_causal_mask(a, mask, true)) {
         a->causal = true;
         return true;
     }
@@ -128,10 +130,10 @@ static bool add_mask(attention *a, sn_value *mask) {
     return true;
 }
 
-// where(sees, scores, number): the number must hide for sure.
-static bool add_where_mask(attention *a, const sn_op *where, double number) {
-    sn_value *sees = where->operands[0];
-    if (number <= hidden && is_causal_mask(a, sees)) {
+// where(sees, scores, number), or where(hidden, number, scores): the number must hide for sure.
+static bool add_where_mask(attention *a, const sn_op *where, double number, bool seen) {
+    sn_value *condition = where->operands[0];
+    if (number <= hidden && is_causal_mask(a, condition, seen)) {
         a->causal = true;
         return true;
     }
@@ -140,9 +142,9 @@ static bool add_where_mask(attention *a, const sn_op *where, double number) {
         return false;
     }
     sn_builder *b = sn_rewriter_at(a->r, a->matmul);
-    sn_value *other = where->operands[2];
-    return add_mask(a,
-                    sn_build_where(b, sees, sn_build_number_like(b, other, 0), sn_build_number_like(b, other, number)));
+    sn_value *zero = sn_build_number_like(b, where->operands[1], 0);
+    sn_value *low = sn_build_number_like(b, where->operands[1], number);
+    return add_mask(a, sn_build_where(b, condition, seen ? zero : low, seen ? low : zero));
 }
 
 // Whether a value is a product of matrices times numbers, so that the masks end here.
@@ -151,35 +153,28 @@ static bool is_scores(sn_value *value) {
     return p.count == 1 && sn_defined_by(p.factor[0], SN_OP_MATMUL);
 }
 
-static bool same_shape(const sn_value *value, const attention *a, const sn_value *weights) {
-    (void)a;
-    return sn_shape_equal(value->type, weights->type);
+// One step from `value` (of the scores' shape) towards the scores, past a mask; NULL when there is none to pass.
+static sn_value *peel_mask(attention *a, sn_value *value) {
+    const sn_op *add = sn_defined_by(value, SN_OP_ADD), *where = sn_defined_by(value, SN_OP_WHERE);
+    double number;
+    for (int side = 0; add && side < 2; side++) {
+        // the side that leads to the scores has their shape; of two, the one that is not the scores is the mask
+        sn_value *rest = add->operands[side], *mask = add->operands[1 - side];
+        if (!sn_shape_equal(rest->type, value->type) || (is_scores(mask) && !is_scores(rest))) continue;
+        return add_mask(a, mask) ? rest : NULL;
+    }
+    for (int side = 1; where && side < 3; side++) {
+        sn_value *rest = where->operands[side];
+        if (!sn_shape_equal(rest->type, value->type) || !sn_value_number(where->operands[3 - side], &number)) continue;
+        return add_where_mask(a, where, number, side == 1) ? rest : NULL;
+    }
+    return NULL;
 }
 
-// Peels masks off the softmax's operand until the scores are left.
 static sn_value *match_masks(attention *a, sn_value *value) {
     enum { MAX_MASKS = 4 };
-    const sn_value *weights = value;
-    for (int depth = 0; depth < MAX_MASKS && !is_scores(value); depth++) {
-        const sn_op *add = sn_defined_by(value, SN_OP_ADD), *where = sn_defined_by(value, SN_OP_WHERE);
-        double number;
-        if (add) {
-            // the side that leads to the scores has their shape and is no mask by itself
-            int side = same_shape(add->operands[0], a, weights) &&
-                               (is_scores(add->operands[0]) || !is_scores(add->operands[1]))
-                           ? 0
-                           : 1;
-            if (!same_shape(add->operands[side], a, weights) || !add_mask(a, add->operands[1 - side])) return NULL;
-            value = add->operands[side];
-        } else if (where && sn_value_number(where->operands[2], &number) &&
-                   same_shape(where->operands[1], a, weights)) {
-            if (!add_where_mask(a, where, number)) return NULL;
-            value = where->operands[1];
-        } else {
-            return NULL;
-        }
-    }
-    return is_scores(value) ? value : NULL;
+    for (int depth = 0; depth < MAX_MASKS && value && !is_scores(value); depth++) value = peel_mask(a, value);
+    return value && is_scores(value) ? value : NULL;
 }
 
 // The matrix with its last two dims swapped.
