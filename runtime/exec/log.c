@@ -39,8 +39,12 @@ static sn_status put(const sn_run_log *log, sn_str *line) {
     return status;
 }
 
-static void show_progress(const sn_run_log *log, const sn_step_report *r) {
-    double left = (sn_seconds() - log->started) / (double)(r->step - log->first) * (double)(log->steps - r->step);
+// A terminal is slow and eyes are slower: ten times a second.
+static void show_progress(sn_run_log *log, const sn_step_report *r) {
+    double now = sn_seconds();
+    if (now - log->shown < 0.1 && r->step < log->steps) return;
+    log->shown = now;
+    double left = (now - log->started) / (double)(r->step - log->first) * (double)(log->steps - r->step);
     printf("\r\033[Kstep %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %.1f ms  ETA %d:%02d", r->step, log->steps,
            r->loss, r->tokens_per_s, 1e3 * r->seconds, (int)(left / 60), (int)left % 60);
     fflush(stdout);

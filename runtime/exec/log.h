@@ -17,10 +17,10 @@ typedef struct sn_step_report {
 typedef struct sn_run_log {
     FILE *json; // NULL: none
     const char *path;
-    bool terminal; // show progress
-    int64_t steps; // of the whole run
-    double started;
-    int64_t first; // step that this process started with
+    bool terminal;         // show progress
+    int64_t steps;         // of the whole run
+    double started, shown; // times: of the start, of the last progress line
+    int64_t first;         // step that this process started with
 } sn_run_log;
 
 // `path` may be NULL; append when a run is resumed.

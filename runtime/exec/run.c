@@ -158,15 +158,17 @@ typedef struct programs { // "step", or "micro" and "update"
 // One step; nothing happens when asked to stop. False after an error.
 static bool train_step(run *r, const programs *p, sn_step_report *report) {
     double start = sn_seconds(), lr = sn_lr_at(&r->lr, r->at.step);
-    write_special(r, SN_SPECIAL_STEP, 0, r->at.step);
+    int64_t parts = r->schedule->micro_batches;
     write_special(r, SN_SPECIAL_LR, lr, 0);
     count_labels(r, r->data, r->at.samples, r->schedule->step_samples);
-    for (int64_t m = 0; m < r->schedule->micro_batches; m++) {
+    for (int64_t m = 0; m < parts; m++) {
         if (!feed(r, r->data, r->at.samples + m * micro_samples(r))) return false;
         if (m == 0 && r->stop) return true;
+        write_special(r, SN_SPECIAL_STEP, 0, r->at.step * parts + m + 1);
         write_special(r, SN_SPECIAL_MICRO, 0, m);
         must_run(r, p->micro ? p->micro : p->step);
     }
+    write_special(r, SN_SPECIAL_STEP, 0, r->at.step + 1);
     if (p->micro) must_run(r, p->update);
     *report = (sn_step_report){.step = r->at.step + 1, .loss = read_scalar(r, r->schedule->loss), .lr = lr};
     report->has_grad_norm = r->schedule->grad_norm >= 0;
