@@ -29,7 +29,7 @@ static sn_status parse_TEXT(const sn_option *option, const char *text, void *out
 
 static sn_status parse_CHOICE(const sn_option *option, const char *text, void *out) {
     size_t length = strlen(text);
-    for (const char *word = option->value; word; word = strchr(word, '|')) {
+    for (const char *word = strchr(text, '|') ? NULL : option->value; word; word = strchr(word, '|')) {
         word += *word == '|';
         if (length && !strncmp(word, text, length) && (word[length] == '|' || !word[length])) {
             *(const char **)out = text;
