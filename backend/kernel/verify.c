@@ -1,0 +1,164 @@
+#include "backend/kernel/kir.h"
+
+#include "backend/kernel/build.h"
+
+#include <string.h>
+
+// Who touches a buffer between two barriers: the lanes of one loop (its node), or the block as a whole (NULL), where
+// all threads load and one stores.
+typedef struct touch {
+    const sn_kir_node *reader, *writer;
+    bool read, written;
+} touch;
+
+typedef struct verifier {
+    sn_kir *k;
+    const char *problem;
+    bool *defined; // by node id: computed, and in scope
+    bool *varies;  // by node id: differs between lanes
+    const sn_kir_node *lanes;
+    int guards;             // enclosing `if`s
+    touch *params, *arrays; // by index of the buffer
+} verifier;
+
+static void fail(verifier *v, const sn_kir_node *node, const char *what) {
+    if (v->problem) return;
+    v->problem =
+        sn_arena_printf(&v->k->arena, "kernel %s, %%%d = %s: %s", v->k->name, node->id, sn_kir_op_name(node->op), what);
+}
+
+static bool is_defined(const verifier *v, const sn_kir_node *node) {
+    return node->op == SN_KIR_CONST || node->op == SN_KIR_BLOCK || v->defined[node->id];
+}
+
+static void check_operands(verifier *v, const sn_kir_node *node) {
+    for (int i = 0; i < 4; i++) {
+        if (!node->in[i]) continue;
+        if (!is_defined(v, node->in[i]))
+            fail(v, node, "an operand is used before it is computed, or outside its region");
+        if (v->varies[node->in[i]->id]) v->varies[node->id] = true;
+    }
+    v->defined[node->id] = true;
+}
+
+static touch *touch_of(verifier *v, const sn_kir_buffer *b) {
+    return b->access == SN_KIR_SCRATCH ? &v->arrays[b->index] : &v->params[b->index];
+}
+
+static void check_order(verifier *v, const sn_kir_node *node) {
+    if (node->buffer->access == SN_KIR_READ || node->op == SN_KIR_ATOMIC_ADD) return;
+    touch *t = touch_of(v, node->buffer);
+    bool write = node->op == SN_KIR_STORE;
+    bool same = v->lanes != NULL; // lanes own what they touch; the block as a whole does not
+    if (t->written && !(t->writer == v->lanes && (same || write)))
+        fail(v, node, "no barrier after another loop's store to this buffer");
+    if (write && t->read && !(t->reader == v->lanes && same))
+        fail(v, node, "no barrier after another loop's load of this buffer");
+    if (write) {
+        t->written = true;
+        t->writer = v->lanes;
+    } else { // readers in several loops: no loop may write, which the load's own node stands for
+        t->reader = t->read && t->reader != v->lanes ? node : v->lanes;
+        t->read = true;
+    }
+}
+
+static void check_access(verifier *v, const sn_kir_node *node) {
+    const sn_kir_node *index = node->in[0];
+    bool guarded = v->guards > 0 || (node->op == SN_KIR_LOAD && node->in[1]);
+    if (!guarded && (index->min < 0 || index->max >= node->buffer->count))
+        fail(v, node,
+             sn_arena_printf(&v->k->arena, "index in [%lld, %lld] may leave %s[%lld]", (long long)index->min,
+                             (long long)index->max, node->buffer->name, (long long)node->buffer->count));
+    if (node->op == SN_KIR_STORE && v->lanes && !v->varies[index->id]) fail(v, node, "all lanes store to one element");
+    check_order(v, node);
+}
+
+static void walk(verifier *v, const sn_kir_region *region, const sn_kir_node *loop);
+
+static void walk_loop(verifier *v, const sn_kir_node *loop) {
+    bool lanes = loop->mapping == SN_KIR_LANES, outer = v->lanes != NULL;
+    if (lanes && outer) fail(v, loop, "a lanes loop inside a lanes loop");
+    if (v->varies[loop->in[0]->id] || v->varies[loop->in[1]->id]) fail(v, loop, "bounds differ between lanes");
+    if (lanes && !outer) v->lanes = loop;
+    v->defined[loop->loop->id] = true;
+    v->varies[loop->loop->id] = lanes;
+    for (const sn_kir_acc *acc = loop->acc; acc; acc = acc->link) {
+        if (acc->carry) v->defined[acc->carry->id] = true;
+        if (acc->init && !is_defined(v, acc->init)) fail(v, loop, "a carried value starts undefined");
+        if (acc->carry) v->varies[acc->carry->id] = outer;
+    }
+    walk(v, &loop->body, loop);
+    if (!lanes) walk(v, &loop->body, loop); // what one iteration leaves, the next one meets
+    if (lanes && !outer) v->lanes = NULL;
+    v->defined[loop->loop->id] = false;
+    for (const sn_kir_acc *acc = loop->acc; acc; acc = acc->link) {
+        if (acc->carry) v->defined[acc->carry->id] = false;
+        v->defined[acc->result->id] = true;
+        v->varies[acc->result->id] = outer;
+    }
+}
+
+static void walk_if(verifier *v, const sn_kir_node *node) {
+    v->guards++;
+    walk(v, &node->body, NULL);
+    walk(v, &node->orelse, NULL);
+    v->guards--;
+}
+
+static void check_barrier(verifier *v, const sn_kir_node *node) {
+    if (v->lanes) fail(v, node, "inside a lanes loop");
+    memset(v->params, 0, sizeof *v->params * (size_t)v->k->n_params);
+    memset(v->arrays, 0, sizeof *v->arrays * (size_t)v->k->n_scratch);
+}
+
+static void walk_statement(verifier *v, const sn_kir_node *node) {
+    check_operands(v, node);
+    switch (node->op) {
+    case SN_KIR_LOAD:
+    case SN_KIR_STORE:
+    case SN_KIR_ATOMIC_ADD:
+        check_access(v, node);
+        break;
+    case SN_KIR_FOR:
+        walk_loop(v, node);
+        break;
+    case SN_KIR_IF:
+        walk_if(v, node);
+        break;
+    case SN_KIR_BARRIER:
+        check_barrier(v, node);
+        break;
+    default:
+        break;
+    }
+}
+
+// `loop` is the loop whose body this is, or NULL: what it accumulates must be there when an iteration ends.
+static void walk(verifier *v, const sn_kir_region *region, const sn_kir_node *loop) {
+    for (const sn_kir_node *node = region->first; node; node = node->next) walk_statement(v, node);
+    for (const sn_kir_acc *acc = loop ? loop->acc : NULL; acc; acc = acc->link)
+        if (!is_defined(v, acc->next)) fail(v, loop, "an accumulated value is not computed in the loop");
+    for (const sn_kir_node *node = region->first; node; node = node->next) {
+        v->defined[node->id] = false;
+        for (const sn_kir_acc *acc = node->acc; node->op == SN_KIR_FOR && acc; acc = acc->link)
+            v->defined[acc->result->id] = false;
+    }
+}
+
+const char *sn_kir_verify(sn_kir *k) {
+    if (k->build->depth) return "a loop or `if` is still open";
+    int64_t scratch = 0;
+    for (int i = 0; i < k->n_scratch; i++)
+        scratch += k->scratch[i]->count * (int64_t)sn_dtype_bytes(k->scratch[i]->dtype);
+    if (scratch > SN_KIR_SCRATCH_MAX) return "more scratch than a block may have";
+    sn_arena memory = {0};
+    verifier v = {.k = k};
+    v.defined = SN_NEW_N(&memory, bool, k->n_nodes + 1);
+    v.varies = SN_NEW_N(&memory, bool, k->n_nodes + 1);
+    v.params = SN_NEW_N(&memory, touch, k->n_params + 1);
+    v.arrays = SN_NEW_N(&memory, touch, k->n_scratch + 1);
+    walk(&v, &k->body, NULL);
+    sn_arena_free(&memory);
+    return v.problem;
+}
