@@ -22,7 +22,10 @@ const sn_pass *const sn_pass_table[] = {
 const int sn_pass_count = sizeof sn_pass_table / sizeof *sn_pass_table;
 
 const char *sn_default_pipeline(void) {
-    return "dce";
+    return "canonicalize,fold-constants,canonicalize,cse,recompose,canonicalize,cse,dce," // the model, cleaned up
+           "training,canonicalize,cse,dce,"                                               // one training step
+           "distribute,localize,"                                                         // one rank's program
+           "decompose,canonicalize,cse,dce,plan-memory";                                  // kernels and addresses
 }
 
 const sn_pass *sn_pass_find(const struct sn_plugins *plugins, const char *name) {

@@ -35,7 +35,6 @@ static void run(sn_module *module, sn_pass_context *context) {
 const sn_pass sn_pass_canonicalize = {
     .name = "canonicalize",
     .summary = "writes each thing one way: identities go, views compose, constants stand at the right",
-    .forms = 1 << SN_FORM_GRAPH,
-    .result = SN_FORM_GRAPH,
+    .forms = 1 << SN_FORM_GRAPH | 1 << SN_FORM_SCHED, // values of dist form would lose their layouts
     .run = run,
 };

@@ -99,6 +99,6 @@ static void run(sn_module *module, sn_pass_context *context) {
 const sn_pass sn_pass_cse = {
     .name = "cse",
     .summary = "computes equal ops once",
-    .forms = 1 << SN_FORM_GRAPH | 1 << SN_FORM_DIST,
+    .forms = 1 << SN_FORM_GRAPH | 1 << SN_FORM_DIST | 1 << SN_FORM_SCHED,
     .run = run,
 };
