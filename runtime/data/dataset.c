@@ -272,12 +272,15 @@ static int64_t convert(sn_dtype from_type, const void *from, sn_dtype to_type, v
         memcpy(to, from, (size_t)count * sn_dtype_bytes(to_type));
         return -1;
     }
+    size_t size = sn_dtype_bytes(from_type);
     for (int64_t i = 0; i < count; i++) {
+        uint64_t element; // files need not be aligned
+        memcpy(&element, (const char *)from + (size_t)i * size, size);
         if (sn_dtype_is_float(to_type)) {
-            sn_store_f64(to_type, to, i, sn_load_f64(from_type, from, i));
+            sn_store_f64(to_type, to, i, sn_load_f64(from_type, &element, 0));
             continue;
         }
-        int64_t value = sn_load_i64(from_type, from, i);
+        int64_t value = sn_load_i64(from_type, &element, 0);
         sn_store_i64(to_type, to, i, value);
         if (sn_load_i64(to_type, to, i) != value) return i;
     }

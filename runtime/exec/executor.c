@@ -1,14 +1,17 @@
 #include "runtime/exec/executor.h"
 
 #include "base/alloc.h"
+#include "base/vec.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 typedef struct ready {        // an instruction made ready
     sn_device_op *op;         // device work
     sn_collective collective; // communication
+    double seconds;           // spent in it so far
 } ready;
 
 typedef struct prepared {
@@ -23,7 +26,6 @@ struct sn_executor {
     sn_device *device;
     sn_comm *comm;
     prepared *programs;
-    double seconds[SN_STREAM_COUNT][SN_INSTR_COUNT]; // each thread writes its own row
 
     // Between the two threads, under the lock.
     pthread_t thread;
@@ -86,7 +88,7 @@ static sn_status run_stream(sn_executor *e, const prepared *p, sn_stream stream)
         if (in->stream != stream) continue;
         double start = now();
         sn_status status = run_instr(e, p, i);
-        if (in->kind != SN_INSTR_RECORD) e->seconds[stream][in->kind] += now() - start;
+        p->instrs[i].seconds += now() - start;
         if (status) {
             sn_str where = {0};
             sn_schedule_describe(e->schedule, p->program, i, &where);
@@ -239,6 +241,38 @@ void sn_executor_destroy(sn_executor *e) {
     sn_free(e);
 }
 
-double sn_executor_seconds(const sn_executor *e, sn_instr_kind kind) {
-    return e->seconds[SN_STREAM_COMPUTE][kind] + e->seconds[SN_STREAM_COMM][kind];
+typedef struct cost {
+    const prepared *program;
+    size_t index;
+    double seconds;
+} cost;
+
+static int most_expensive_first(const void *a, const void *b) {
+    double x = ((const cost *)a)->seconds, y = ((const cost *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+void sn_executor_profile(const sn_executor *e, size_t most, int64_t steps, sn_str *out) {
+    SN_VEC(cost) costs = {0};
+    double kinds[SN_INSTR_COUNT] = {0}, scale = 1e3 / (double)(steps > 0 ? steps : 1);
+    for (size_t p = 0; p < e->schedule->programs.count; p++) {
+        const prepared *program = &e->programs[p];
+        for (size_t i = 0; i < program->program->instrs.count; i++) {
+            kinds[program->program->instrs.items[i].kind] += program->instrs[i].seconds;
+            sn_vec_push(&costs, (cost){program, i, program->instrs[i].seconds});
+        }
+    }
+    for (sn_instr_kind kind = 0; kind < SN_INSTR_COUNT; kind++) {
+        if (kinds[kind] > 0) sn_str_printf(out, "%10.3f ms  %s\n", kinds[kind] * scale, sn_instr_name(kind));
+    }
+    if (costs.count) qsort(costs.data, costs.count, sizeof *costs.data, most_expensive_first);
+    for (size_t k = 0; k < costs.count && k < most; k++) {
+        const cost *c = &costs.data[k];
+        const sn_instr *in = &c->program->program->instrs.items[c->index];
+        sn_str_printf(out, "%10.3f ms  ", c->seconds * scale);
+        sn_schedule_describe(e->schedule, c->program->program, c->index, out);
+        if (in->kind == SN_INSTR_KERNEL) sn_str_printf(out, " %s", e->schedule->kernels.items[in->kernel.symbol]);
+        sn_str_putc(out, '\n');
+    }
+    sn_vec_free(&costs);
 }

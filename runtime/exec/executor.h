@@ -19,5 +19,6 @@ SN_MUST_USE sn_status sn_executor_run(sn_executor *executor, const sn_program *p
 
 bool sn_schedule_uses_comm_stream(const sn_schedule *schedule);
 
-// Seconds spent so far in each kind of instruction, over all programs (for a profile).
-double sn_executor_seconds(const sn_executor *executor, sn_instr_kind kind);
+// What the time went into, over all runs so far: a line per kind of instruction, then the `most` most expensive
+// instructions with their ONNX nodes. Milliseconds are divided by `steps`.
+void sn_executor_profile(const sn_executor *executor, size_t most, int64_t steps, sn_str *out);

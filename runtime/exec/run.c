@@ -349,7 +349,14 @@ static bool run_all(run *r) {
     open_log(r);
     if (!settle(r)) return false;
     if (r->options->output) return predict(r, &p);
+    int64_t first = r->at.step;
     bool good = train(r, &p);
+    if (good && is_main(r) && r->options->profile) {
+        sn_str text = {0};
+        sn_executor_profile(r->executor, 30, r->at.step - first, &text);
+        sn_run_log_say(&r->log, "%s", sn_str_text(&text));
+        sn_str_free(&text);
+    }
     if (is_main(r)) note(r, sn_run_log_close(&r->log));
     return good && settle(r);
 }

@@ -40,17 +40,19 @@ sn_status sn_shard_runs(const sn_dims *shape, const sn_region *region, sn_shard_
 sn_status sn_shard_write(sn_device *device, const sn_buffer *buffer, int64_t first, sn_dtype dtype, const void *from,
                          int64_t count) {
     enum { PIECE = 4096 };
-    size_t size = sn_dtype_bytes(buffer->dtype);
+    size_t size = sn_dtype_bytes(buffer->dtype), from_size = sn_dtype_bytes(dtype);
     if (dtype == buffer->dtype)
         return device->vtable->write(device, buffer->offset + first * (int64_t)size, from, (size_t)count * size);
     uint64_t converted[PIECE];
     for (int64_t at = 0; at < count; at += PIECE) {
         int64_t n = count - at < PIECE ? count - at : PIECE;
         for (int64_t i = 0; i < n; i++) {
+            uint64_t element; // files need not be aligned
+            memcpy(&element, (const char *)from + (size_t)(at + i) * from_size, from_size);
             if (sn_dtype_is_float(buffer->dtype)) {
-                sn_store_f64(buffer->dtype, converted, i, sn_load_f64(dtype, from, at + i));
+                sn_store_f64(buffer->dtype, converted, i, sn_load_f64(dtype, &element, 0));
             } else {
-                sn_store_i64(buffer->dtype, converted, i, sn_load_i64(dtype, from, at + i));
+                sn_store_i64(buffer->dtype, converted, i, sn_load_i64(dtype, &element, 0));
             }
         }
         SN_TRY(
