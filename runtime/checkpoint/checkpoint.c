@@ -100,18 +100,17 @@ static sn_status create(const char *path, const sn_schedule *s, const sn_run_pos
     return status;
 }
 
-// Rank 0 appends what all ranks gather; after its first error it goes on gathering, as the others wait for it.
+static void drop(void *user, const void *data, size_t bytes) {
+    (void)user, (void)data, (void)bytes;
+}
+
+// After rank 0's first error it goes on gathering, as the others wait for it: `writer` is NULL then.
 static sn_status write_tensors(const sn_schedule *s, sn_device *device, sn_comm *comm, sn_safetensors_writer *writer) {
     for (size_t i = 0; i < s->globals.count; i++) {
         const sn_resident *g = &s->globals.items[i];
-        if (!is_saved(g)) continue;
         sn_output tensor = as_output(g);
-        void *whole;
-        SN_TRY(sn_shard_gather(s, device, comm, &tensor, &whole));
-        size_t bytes = sn_dtype_bytes(s->buffers.items[g->buffer].dtype);
-        for (size_t k = 0; k < g->shape.count; k++) bytes *= (size_t)g->shape.items[k];
-        if (writer) sn_safetensors_append(writer, whole, bytes);
-        sn_free(whole);
+        if (is_saved(g))
+            SN_TRY(sn_shard_gather(s, device, comm, &tensor, writer ? sn_safetensors_append : drop, writer));
     }
     return SN_OK;
 }

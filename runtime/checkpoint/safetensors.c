@@ -181,7 +181,8 @@ sn_status sn_safetensors_create(const char *path, const sn_tensor_entry *entries
     return SN_OK;
 }
 
-void sn_safetensors_append(sn_safetensors_writer *writer, const void *data, size_t bytes) {
+void sn_safetensors_append(void *user, const void *data, size_t bytes) {
+    sn_safetensors_writer *writer = user;
     SN_CHECK(bytes <= writer->missing);
     if (bytes) fwrite(data, 1, bytes, writer->file.stream);
     writer->missing -= bytes;

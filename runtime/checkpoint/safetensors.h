@@ -39,6 +39,6 @@ typedef struct sn_safetensors_writer {
 } sn_safetensors_writer;
 SN_MUST_USE sn_status sn_safetensors_create(const char *path, const sn_tensor_entry *entries, size_t count,
                                             const sn_tensor_note *notes, size_t n_notes, sn_safetensors_writer *out);
-void sn_safetensors_append(sn_safetensors_writer *writer, const void *data, size_t bytes);
+void sn_safetensors_append(void *writer, const void *data, size_t bytes); // of type sn_safetensors_writer
 SN_MUST_USE sn_status sn_safetensors_commit(sn_safetensors_writer *writer);
 void sn_safetensors_discard(sn_safetensors_writer *writer);

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef struct run {
     const sn_run_setup *setup;
@@ -275,6 +276,8 @@ static void load_state(run *r) {
     if (!status && r->options->resume)
         status = sn_checkpoint_read(r->options->resume, r->schedule, r->comm->rank, r->device, &r->at);
     note(r, status);
+    sn_blob constants = r->setup->constants; // in the arena now: its pages need not stay
+    if (constants.bytes) madvise((void *)(uintptr_t)constants.data, constants.bytes, MADV_DONTNEED);
     write_special(r, SN_SPECIAL_SEED, 0, (int64_t)r->at.seed);
     write_special(r, SN_SPECIAL_COORDINATE, 0, 0);
 }

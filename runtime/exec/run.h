@@ -8,7 +8,7 @@
 
 typedef struct sn_run_setup {
     const sn_schedule *schedule;
-    sn_blob kernels, constants;
+    sn_blob kernels, constants;    // mapped from a file, as sn_package_open does
     const sn_run_options *options; // checked
     sn_comm *comm;
     int threads; // of this rank

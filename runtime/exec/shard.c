@@ -79,33 +79,49 @@ static int64_t elements(const sn_dims *shape) {
     return count;
 }
 
+// A tensor that rank 0 holds itself: no copy of it is made.
+static sn_status take_own(sn_device *device, const sn_buffer *buffer, size_t bytes, sn_shard_take take, void *user) {
+    enum { PIECE = 1 << 20 };
+    char *piece = sn_alloc(PIECE);
+    sn_status status = SN_OK;
+    for (size_t at = 0; at < bytes && !status; at += PIECE) {
+        size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        status = device->vtable->read(device, buffer->offset + (int64_t)at, piece, n);
+        if (!status) take(user, piece, n);
+    }
+    sn_free(piece);
+    return status;
+}
+
+static sn_status take_parts(const sn_schedule *schedule, int ranks, const sn_output *tensor, const char *parts,
+                            size_t local, sn_shard_take take, void *user) {
+    size_t size = sn_dtype_bytes(schedule->buffers.items[tensor->buffer].dtype);
+    size_t bytes = (size_t)elements(&tensor->shape) * size;
+    char *whole = sn_alloc(bytes + 1);
+    sn_status status = SN_OK;
+    for (int rank = 0; rank < ranks && !status; rank++) {
+        sn_region region;
+        sn_shard_region(schedule, rank, &tensor->shape, &tensor->sharding, &region);
+        assembly a = {parts + (size_t)rank * local, whole, size};
+        status = sn_shard_runs(&tensor->shape, &region, place, &a);
+    }
+    if (!status) take(user, whole, bytes);
+    sn_free(whole);
+    return status;
+}
+
 sn_status sn_shard_gather(const sn_schedule *schedule, sn_device *device, sn_comm *comm, const sn_output *tensor,
-                          void **out) {
+                          sn_shard_take take, void *user) {
     const sn_buffer *buffer = &schedule->buffers.items[tensor->buffer];
-    size_t size = sn_dtype_bytes(buffer->dtype), local = (size_t)elements(&buffer->shape) * size;
+    size_t local = (size_t)elements(&buffer->shape) * sn_dtype_bytes(buffer->dtype);
     bool sharded = false;
     for (size_t i = 0; i < tensor->sharding.count; i++) sharded = sharded || tensor->sharding.items[i];
-    if (!sharded && comm->rank != 0) {
-        *out = NULL;
-        return SN_OK;
-    }
-    char *part = sn_alloc(local ? local : 1), *parts = part, *whole = part;
+    if (!sharded) return comm->rank == 0 ? take_own(device, buffer, local, take, user) : SN_OK;
+    char *part = sn_alloc(local + 1), *parts = sn_alloc(local * (size_t)comm->ranks + 1);
     sn_status status = device->vtable->read(device, buffer->offset, part, local);
-    if (sharded && !status) {
-        parts = sn_alloc(local * (size_t)comm->ranks + 1);
-        whole = comm->rank == 0 ? sn_alloc((size_t)elements(&tensor->shape) * size + 1) : NULL;
-        sn_collective c = {
-            .kind = SN_INSTR_ALL_GATHER, .dtype = SN_U8, .count = (int64_t)local, .from = part, .to = parts};
-        status = comm->vtable->run_all(comm, &c);
-        for (int rank = 0; rank < comm->ranks && whole && !status; rank++) {
-            sn_region region;
-            sn_shard_region(schedule, rank, &tensor->shape, &tensor->sharding, &region);
-            assembly a = {parts + (size_t)rank * local, whole, size};
-            status = sn_shard_runs(&tensor->shape, &region, place, &a);
-        }
-        sn_free(part), sn_free(parts);
-    }
-    if (status || comm->rank != 0) sn_free(whole), whole = NULL;
-    if (!status) *out = whole;
+    sn_collective c = {.kind = SN_INSTR_ALL_GATHER, .dtype = SN_U8, .count = (int64_t)local, .from = part, .to = parts};
+    if (!status) status = comm->vtable->run_all(comm, &c);
+    if (!status && comm->rank == 0) status = take_parts(schedule, comm->ranks, tensor, parts, local, take, user);
+    sn_free(part), sn_free(parts);
     return status;
 }

@@ -10,6 +10,10 @@ static sn_dtype type_of(const sn_schedule *s, const sn_output *o) {
     return s->buffers.items[o->buffer].dtype;
 }
 
+static void drop(void *user, const void *data, size_t bytes) {
+    (void)user, (void)data, (void)bytes;
+}
+
 static size_t bytes_of(const sn_schedule *s, const sn_output *o) {
     size_t bytes = sn_dtype_bytes(type_of(s, o));
     for (size_t k = 0; k < o->shape.count; k++) bytes *= (size_t)o->shape.items[k];
@@ -28,13 +32,10 @@ sn_status sn_tensors_write(const sn_schedule *s, sn_device *device, sn_comm *com
         sn_free(entries);
     }
     sn_status status = SN_OK;
-    for (size_t i = 0; i < count && !status; i++) { // the others wait for rank 0 even when it cannot write
-        void *whole = NULL;
-        status = sn_shard_gather(s, device, comm, &tensors[i], &whole);
-        if (!status && !failed && comm->rank == 0) sn_safetensors_append(&writer, whole, bytes_of(s, &tensors[i]));
-        sn_free(whole);
-    }
-    if (comm->rank == 0 && !failed) {
+    bool writes = comm->rank == 0 && !failed;
+    for (size_t i = 0; i < count && !status; i++) // the others wait for rank 0 even when it cannot write
+        status = sn_shard_gather(s, device, comm, &tensors[i], writes ? sn_safetensors_append : drop, &writer);
+    if (writes) {
         if (!status) return sn_safetensors_commit(&writer);
         sn_safetensors_discard(&writer);
     }
@@ -51,18 +52,18 @@ static bool is_joined(const sn_collected *c, const sn_output *o) {
     return c->batch > 0 && o->shape.count > 0 && o->shape.items[0] == c->batch;
 }
 
+static void append(void *user, const void *data, size_t bytes) {
+    sn_bytes *to = user;
+    sn_vec_reserve(to, to->count + bytes);
+    memcpy(to->data + to->count, data, bytes);
+    to->count += bytes;
+}
+
 sn_status sn_collected_add(sn_collected *c, const sn_schedule *s, sn_device *device, sn_comm *comm) {
     for (size_t i = 0; i < s->predictions.count; i++) {
         const sn_output *o = &s->predictions.items[i];
-        void *whole = NULL;
-        SN_TRY(sn_shard_gather(s, device, comm, o, &whole));
-        size_t bytes = bytes_of(s, o);
-        if (whole && (is_joined(c, o) || !c->data[i].count)) {
-            sn_vec_reserve(&c->data[i], c->data[i].count + bytes);
-            memcpy(c->data[i].data + c->data[i].count, whole, bytes);
-            c->data[i].count += bytes;
-        }
-        sn_free(whole);
+        bool wanted = is_joined(c, o) || !c->data[i].count;
+        SN_TRY(sn_shard_gather(s, device, comm, o, wanted ? append : drop, &c->data[i]));
     }
     return SN_OK;
 }

@@ -10,9 +10,10 @@ SN_MUST_USE sn_status sn_tensors_write(const sn_schedule *schedule, sn_device *d
                                        const sn_output *tensors, size_t count, const char *path);
 
 // Predictions of many batches, one after the other, on rank 0.
+typedef SN_VEC(char) sn_bytes;
 typedef struct sn_collected {
-    SN_VEC(char) * data; // one per prediction
-    int64_t batch;       // samples per run; predictions with that first dimension are joined, others kept once
+    sn_bytes *data; // one per prediction
+    int64_t batch;  // samples per run; predictions with that first dimension are joined, others kept once
 } sn_collected;
 
 void sn_collected_init(const sn_schedule *schedule, int64_t batch, sn_collected *out);

@@ -100,6 +100,7 @@ expect 2 'is not one of constant|cosine|linear' train p2 --steps 1 --schedule cu
 expect 2 '--steps is missing' train p1
 expect 1 "holds no checkpoint" train p2 --steps 2 --resume nowhere
 expect 1 "cannot write" train p2 --steps 2 --log nowhere/x.jsonl
+expect 1 "cannot write" train p2 --steps 2 --log /dev/full
 expect 1 "cannot" train p2 --steps 1 --save-gradients 1:nowhere/x
 mkdir partial && cp data/x.npy partial/ && cp data/x.npy partial/extra.npy
 expect 1 "there is no file for input 'target'" ./p1 --data partial --steps 1
