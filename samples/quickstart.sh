@@ -22,9 +22,10 @@ while [ $# -gt 0 ]; do
     shift
 done
 # PyTorch's loss after so many steps (samples/chargpt/README.md), and how much worse still counts as the same.
+# The reference's rate falls over 2,000 steps: at step 200 it has not begun to.
 case $steps in
-200) reference=2.470 limit=2.510 ;;
-2000) reference=1.90 limit=1.93 ;;
+200) reference=2.470 limit=2.510 schedule=constant ;;
+2000) reference=1.90 limit=1.93 schedule=cosine ;;
 esac
 
 say() {
@@ -51,7 +52,7 @@ build/tools/sennit train samples/chargpt/model.onnx \
     --batch 12 --dim seq=64 --ranks "$ranks" --steps $steps --seed 1 \
     --loss softmax_cross_entropy:logits,labels \
     --optimizer adamw,lr=1e-3,beta1=0.9,beta2=0.99,eps=1e-8,weight_decay=0.1 \
-    --clip 1.0 --warmup 100 --schedule cosine --min-lr 1e-4 \
+    --clip 1.0 --warmup 100 --schedule $schedule --min-lr 1e-4 \
     --eval-every $steps --checkpoint-every $steps --checkpoint $out/checkpoint \
     --log $out/run.jsonl
 

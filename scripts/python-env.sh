@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-python=${PYTHON:-/usr/bin/python3}
+python=${PYTHON:-python3}
 # The wheels that PyPI serves for Linux expect CUDA's libraries even on machines without a GPU; pip brings them along.
 packages="torch onnx onnxruntime onnxscript transformers safetensors numpy"
 
