@@ -154,7 +154,7 @@ static void put_utf8(sn_str *out, unsigned code) {
     }
 }
 
-// The text between quotes, as sn_str_quote writes it; NULL after a failure.
+// The text between quotes, as sn_str_quote writes it; "" after a failure.
 static const char *scan_string(parser *p) {
     sn_str text = {0};
     const char *problem = NULL;
@@ -176,7 +176,7 @@ static const char *scan_string(parser *p) {
             put_utf8(&text, code);
         }
     }
-    const char *copy = NULL;
+    const char *copy = "";
     if (problem)
         FAIL(p, "%s", problem);
     else
@@ -308,8 +308,9 @@ static sn_type parse_type(parser *p) {
         if (type.rank) expect(p, ',');
         int64_t dim = expect_int(p, 0, "a dim");
         if (dim && product > most / dim) FAIL(p, "a type has too many elements");
+        if (p->failed) break;
         if (dim) product *= dim;
-        if (!p->failed) type.dim[type.rank++] = dim;
+        type.dim[type.rank++] = dim;
     }
     expect(p, ']');
     return type;
