@@ -124,6 +124,13 @@ static int64_t saturate(double value) {
     return (int64_t)value;
 }
 
+static int64_t saturate_to(sn_dtype dtype, double value) { // integers of up to 63 value bits
+    bool is_signed = table[dtype].class == 'i';
+    int64_t max = (int64_t)(UINT64_MAX >> (64 - 8 * table[dtype].bytes + is_signed)), min = is_signed ? -max - 1 : 0;
+    int64_t whole = saturate(value);
+    return whole < min ? min : whole > max ? max : whole;
+}
+
 int64_t sn_load_i64(sn_dtype dtype, const void *data, int64_t i) {
     switch (dtype) {
     case SN_I8:
@@ -167,11 +174,12 @@ void sn_store_f64(sn_dtype dtype, void *data, int64_t i, double value) {
         ((uint8_t *)data)[i] = value != 0;
         break;
     case SN_U64:
-        ((uint64_t *)data)[i] =
-            value >= 0x1p63 ? (value >= 0x1p64 ? UINT64_MAX : (uint64_t)value) : (uint64_t)saturate(value);
+        ((uint64_t *)data)[i] = value >= 0x1p63 ? (value >= 0x1p64 ? UINT64_MAX : (uint64_t)value)
+                                : value > 0     ? (uint64_t)value
+                                                : 0;
         break;
     default:
-        sn_store_i64(dtype, data, i, saturate(value));
+        sn_store_i64(dtype, data, i, saturate_to(dtype, value));
     }
 }
 

@@ -44,16 +44,27 @@ static reduced reduce_exp(sn_kir *k, expr x) {
     return (reduced){r, sn_kir_bitcast(k, sum, SN_I32), poly};
 }
 
-// 2^n is applied to the exponent bits, which also works for n = 128 while the product is finite.
-static expr expand_exp(sn_kir *k, expr *in) {
-    expr x = in[0];
+// exp for x in [-87.3, 88.7]. 2^n is applied to the exponent bits, which also works for n = 128 while the product is
+// finite.
+static expr exp_inside(sn_kir *k, expr x) {
     reduced e = reduce_exp(k, x);
     expr value = sn_kir_add(k, sn_kir_fma(k, sn_kir_mul(k, e.r, e.r), e.poly, e.r), constant(k, 1));
     expr exponent = sn_kir_binary(k, SN_KIR_SHL, e.shifted, sn_kir_int(k, SN_I32, 23));
-    expr scaled = sn_kir_bitcast(k, sn_kir_add(k, sn_kir_bitcast(k, value, SN_I32), exponent), SN_F32);
-    scaled = sn_kir_select(k, sn_kir_lt(k, x, constant(k, -87.33654475)), constant(k, 0), scaled);
-    scaled = sn_kir_select(k, sn_kir_gt(k, x, constant(k, 88.72283905)), constant(k, INFINITY), scaled);
-    return sn_kir_select(k, sn_kir_unary(k, SN_KIR_ISNAN, x), x, scaled);
+    return sn_kir_bitcast(k, sn_kir_add(k, sn_kir_bitcast(k, value, SN_I32), exponent), SN_F32);
+}
+
+static expr expand_exp(sn_kir *k, expr *in) {
+    expr x = in[0], value = exp_inside(k, x), beyond = sn_kir_mul(k, x, constant(k, INFINITY)); // NaN stays NaN
+    value = sn_kir_select(k, sn_kir_lt(k, x, constant(k, -87.33654475)), constant(k, 0), value);
+    return sn_kir_select(k, sn_kir_not(k, sn_kir_le(k, x, constant(k, 88.72283905))), beyond, value);
+}
+
+// min(x, high) and max(x, low) with one comparison; NaN becomes the bound.
+static expr at_most(sn_kir *k, expr x, double high) {
+    return sn_kir_select(k, sn_kir_lt(k, x, constant(k, high)), x, constant(k, high));
+}
+static expr at_least(sn_kir *k, expr x, double low) {
+    return sn_kir_select(k, sn_kir_gt(k, x, constant(k, low)), x, constant(k, low));
 }
 
 // 2^n (exp(r) - 1) + (2^n - 1)
@@ -112,9 +123,10 @@ static expr expand_tanh(sn_kir *k, expr *in) {
     expr poly =
         HORNER(k, z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1);
     expr small = sn_kir_fma(k, sn_kir_mul(k, poly, z), x, x);
-    expr power = sn_kir_exp(k, sn_kir_add(k, magnitude, magnitude));
+    expr power = exp_inside(k, at_most(k, sn_kir_add(k, magnitude, magnitude), 20)); // tanh(10) is 1
     expr large = sn_kir_sub(k, one, sn_kir_div(k, constant(k, 2), sn_kir_add(k, power, one)));
-    return sn_kir_select(k, sn_kir_lt(k, magnitude, constant(k, 0.625)), small, copysign_of(k, large, x));
+    expr far = sn_kir_gt(k, magnitude, constant(k, 0.625)); // not so for NaN, which the polynomial keeps
+    return sn_kir_select(k, far, copysign_of(k, large, x), small);
 }
 
 static expr expand_erf(sn_kir *k, expr *in) {
@@ -127,7 +139,7 @@ static expr expand_erf(sn_kir *k, expr *in) {
     far = sn_kir_fma(k, far, t, constant(k, -1.06777877e-1));
     far = sn_kir_fma(k, far, t, constant(k, -6.34846687e-1));
     far = sn_kir_fma(k, far, t, constant(k, -1.28717512e-1));
-    far = sn_kir_exp(k, sn_kir_fma(k, far, t, sn_kir_neg(k, t)));
+    far = exp_inside(k, at_least(k, sn_kir_fma(k, far, t, sn_kir_neg(k, t)), -87));
     far = copysign_of(k, sn_kir_sub(k, constant(k, 1), far), x);
     return sn_kir_select(k, sn_kir_gt(k, t, constant(k, 0.921875)), far, near);
 }
