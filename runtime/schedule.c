@@ -253,7 +253,7 @@ static sn_status check_input(const sn_schedule *s, const sn_data_input *in) {
 static sn_status check_specials(const sn_schedule *s) {
     for (size_t i = 0; i < s->specials.count; i++) {
         const sn_special *special = &s->specials.items[i];
-        bool real = special->kind == SN_SPECIAL_LR || special->kind == SN_SPECIAL_LABEL_COUNT;
+        bool real = special->kind == SN_SPECIAL_LR;
         SN_TRY(check_scalar(s, "a special input", special->buffer, real ? SN_F32 : SN_I64));
         if (special->kind == SN_SPECIAL_COORDINATE && (special->axis < 0 || (size_t)special->axis >= s->mesh.count))
             return sn_status_make("schedule: a coordinate of an axis that the mesh lacks");

@@ -101,12 +101,10 @@ typedef struct sn_data_input {
 } sn_data_input;
 
 typedef enum sn_special_kind {
-    SN_SPECIAL_STEP,        // i64: number of this step, from 1; for "micro" (step - 1) * micro_batches + part, from 1
-    SN_SPECIAL_SEED,        // i64
-    SN_SPECIAL_LR,          // f32: learning rate of this step
-    SN_SPECIAL_COORDINATE,  // i64: this rank's coordinate on mesh axis `axis`
-    SN_SPECIAL_MICRO,       // i64: index of the micro-batch in the step
-    SN_SPECIAL_LABEL_COUNT, // f32: labels of the whole step (all ranks, all micro-batches) that are not ignore_index
+    SN_SPECIAL_STEP,       // i64: number of this step, from 1; for "micro" (step - 1) * micro_batches + part, from 1
+    SN_SPECIAL_SEED,       // i64
+    SN_SPECIAL_LR,         // f32: learning rate of this step
+    SN_SPECIAL_COORDINATE, // i64: this rank's coordinate on mesh axis `axis`
     SN_SPECIAL_COUNT
 } sn_special_kind;
 
@@ -259,12 +257,12 @@ typedef struct sn_instr {
 } sn_instr;
 
 // The runtime knows these names:
-//   "step"     a whole training step; or, when micro_batches > 1,
-//   "micro"    one micro-batch: forward, backward, gradients added to their accumulators, loss added to `loss` (both
-//              cleared by the program itself in micro-batch 0), and
-//   "update"   once after the last of them
-//   "eval"     forward only, as for inference; writes `eval_loss`
-//   "predict"  forward only; writes `predictions`
+//   "step"       a whole training step; or, when micro_batches > 1,
+//   "micro"      one micro-batch: forward, backward, sums added to their accumulators, and
+//   "update"     once after the last of them; sets the accumulators back to zero
+//   "gradients"  forward and backward without the update; writes `gradients`
+//   "eval"       forward only, as for inference; writes `eval_loss`
+//   "predict"    forward only; writes `predictions`
 // Those that a model has no use for are absent.
 typedef struct sn_program {
     const char *name;
@@ -299,7 +297,7 @@ typedef struct sn_schedule {
     int64_t loss;                 // buffer, 0-d f32: global mean; -1: no training
     int64_t eval_loss;            // buffer, 0-d f32; -1: none
     int64_t grad_norm;            // buffer, 0-d f32: global norm before clipping; -1: none
-    SN_LIST(sn_output) gradients; // valid after "step" or "update", unscaled by clipping
+    SN_LIST(sn_output) gradients; // valid after "gradients", unscaled by clipping
     SN_LIST(sn_output) predictions;
     SN_LIST(sn_program) programs;
 } sn_schedule;

@@ -56,7 +56,7 @@ typedef struct table {
 
 static const char *const role_words[] = {"parameter", "state", "moment", "constant"};
 static const char *const source_words[] = {"file", "payload", "fill"};
-static const char *const special_words[] = {"step", "seed", "lr", "coordinate", "micro", "label_count"};
+static const char *const special_words[] = {"step", "seed", "lr", "coordinate"};
 static const char *const stream_words[] = {"compute", "comm"};
 static const char *const phase_words[] = {"forward", "backward", "update"};
 static const char *const reduce_words[] = {"sum", "max"};

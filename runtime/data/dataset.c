@@ -372,24 +372,3 @@ bool sn_dataset_fill(const sn_dataset *d, int64_t first, size_t i, int64_t rank,
     sn_free(sample);
     return good;
 }
-
-int64_t sn_dataset_label_count(const sn_dataset *d, int64_t first, int64_t count) {
-    int64_t labels = 0;
-    for (size_t i = 0; i < d->schedule->inputs.count; i++) {
-        const sn_data_input *in = input_at(d, i);
-        if (!in->is_label) continue;
-        int64_t size = sample_size(in), row;
-        bool all = !in->has_ignore || d->sources[i].kind != FROM_NPY;
-        if (all) {
-            labels += count * size;
-            continue;
-        }
-        void *values = sn_alloc((size_t)size * sn_dtype_bytes(wanted_type(d, i)));
-        for (int64_t s = first; s < first + count; s++) {
-            read_sample(d, i, s, values, &row);
-            for (int64_t k = 0; k < size; k++) labels += sn_load_i64(wanted_type(d, i), values, k) != in->ignore_index;
-        }
-        sn_free(values);
-    }
-    return labels;
-}

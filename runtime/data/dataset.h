@@ -28,6 +28,3 @@ int64_t sn_dataset_samples(const sn_dataset *dataset);
 // Writes the part of `rank` of input `input` for the micro-batch that starts at sample `first`: row-major, of the
 // buffer's type and shape. A value out of range is an error (E0607) that names the file and row; false then.
 bool sn_dataset_fill(const sn_dataset *dataset, int64_t first, size_t input, int64_t rank, void *to, sn_diags *diags);
-
-// Labels of samples [first, first + count) that are not ignore_index, over all label inputs.
-int64_t sn_dataset_label_count(const sn_dataset *dataset, int64_t first, int64_t count);

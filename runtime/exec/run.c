@@ -70,28 +70,30 @@ static bool settle(run *r) {
     return first < 0;
 }
 
+// Programs may use the memory of the special inputs once they have read them, so all are written before each run.
+static void write_specials(run *r, int64_t step) {
+    for (size_t i = 0; i < r->schedule->specials.count; i++) {
+        const sn_special *special = &r->schedule->specials.items[i];
+        const sn_buffer *buffer = &r->schedule->buffers.items[special->buffer];
+        float lr = (float)sn_lr_at(&r->lr, r->at.step);
+        int64_t integer = step;
+        if (special->kind == SN_SPECIAL_SEED) integer = (int64_t)r->at.seed;
+        if (special->kind == SN_SPECIAL_COORDINATE)
+            integer = sn_mesh_coordinate(r->schedule, r->comm->rank, (size_t)special->axis);
+        const void *from = special->kind == SN_SPECIAL_LR ? (const void *)&lr : &integer;
+        sn_status status = r->device->vtable->write(r->device, buffer->offset, from, sn_dtype_bytes(buffer->dtype));
+        if (status) SN_BUG("%s", sn_status_message(status)); // the arena is ours and checked
+    }
+}
+
 // An error in the middle of a program leaves the other ranks waiting for this one: it ends them too.
-static void must_run(run *r, const sn_program *program) {
+static void must_run(run *r, const sn_program *program, int64_t step) {
+    write_specials(r, step);
     sn_status status = sn_executor_run(r->executor, program);
     if (!status) return;
     sn_str text = {0};
     sn_str_printf(&text, "error: %s\n", sn_status_message(status));
     r->comm->vtable->abort(r->comm, sn_str_text(&text));
-}
-
-static void write_special(run *r, sn_special_kind kind, double real, int64_t integer) {
-    for (size_t i = 0; i < r->schedule->specials.count; i++) {
-        const sn_special *special = &r->schedule->specials.items[i];
-        if (special->kind != kind) continue;
-        const sn_buffer *buffer = &r->schedule->buffers.items[special->buffer];
-        int64_t value = kind == SN_SPECIAL_COORDINATE
-                            ? sn_mesh_coordinate(r->schedule, r->comm->rank, (size_t)special->axis)
-                            : integer;
-        float single = (float)real;
-        const void *from = buffer->dtype == SN_F32 ? (const void *)&single : &value;
-        sn_status status = r->device->vtable->write(r->device, buffer->offset, from, sn_dtype_bytes(buffer->dtype));
-        if (status) SN_BUG("%s", sn_status_message(status)); // the arena is ours and checked
-    }
 }
 
 static double read_scalar(run *r, int64_t buffer) {
@@ -119,18 +121,6 @@ static bool feed(run *r, const sn_dataset *data, int64_t first) {
     return settle(r);
 }
 
-static bool has_special(const run *r, sn_special_kind kind) {
-    for (size_t i = 0; i < r->schedule->specials.count; i++) {
-        if (r->schedule->specials.items[i].kind == kind) return true;
-    }
-    return false;
-}
-
-static void count_labels(run *r, const sn_dataset *data, int64_t first, int64_t count) {
-    if (!has_special(r, SN_SPECIAL_LABEL_COUNT)) return;
-    write_special(r, SN_SPECIAL_LABEL_COUNT, (double)sn_dataset_label_count(data, first, count), 0);
-}
-
 // Tokens (ids of the first integer input with a sequence) or samples that a step consumes.
 static double step_tokens(const run *r) {
     for (size_t i = 0; i < r->schedule->inputs.count; i++) {
@@ -153,24 +143,33 @@ static void check_finite(run *r, const sn_step_report *report) {
 }
 
 typedef struct programs { // "step", or "micro" and "update"
-    const sn_program *step, *micro, *update, *eval, *predict;
+    const sn_program *step, *micro, *update, *gradients, *eval, *predict;
 } programs;
+
+// Of the step that is about to be done, on the inputs that are there.
+static bool save_gradients(run *r, const programs *p) {
+    int64_t step;
+    const char *file;
+    if (!r->options->save_gradients) return true;
+    sn_run_options_gradients(r->options, &step, &file);
+    if (step != r->at.step + 1) return true;
+    must_run(r, p->gradients, step);
+    note(r, sn_tensors_write(r->schedule, r->device, r->comm, r->schedule->gradients.items,
+                             r->schedule->gradients.count, file));
+    return settle(r);
+}
 
 // One step; nothing happens when asked to stop. False after an error.
 static bool train_step(run *r, const programs *p, sn_step_report *report) {
     double start = sn_seconds(), lr = sn_lr_at(&r->lr, r->at.step);
     int64_t parts = r->schedule->micro_batches;
-    write_special(r, SN_SPECIAL_LR, lr, 0);
-    count_labels(r, r->data, r->at.samples, r->schedule->step_samples);
     for (int64_t m = 0; m < parts; m++) {
         if (!feed(r, r->data, r->at.samples + m * micro_samples(r))) return false;
         if (m == 0 && r->stop) return true;
-        write_special(r, SN_SPECIAL_STEP, 0, r->at.step * parts + m + 1);
-        write_special(r, SN_SPECIAL_MICRO, 0, m);
-        must_run(r, p->micro ? p->micro : p->step);
+        if (m == 0 && !save_gradients(r, p)) return false;
+        must_run(r, p->micro ? p->micro : p->step, r->at.step * parts + m + 1);
     }
-    write_special(r, SN_SPECIAL_STEP, 0, r->at.step + 1);
-    if (p->micro) must_run(r, p->update);
+    if (p->micro) must_run(r, p->update, r->at.step + 1);
     *report = (sn_step_report){.step = r->at.step + 1, .loss = read_scalar(r, r->schedule->loss), .lr = lr};
     report->has_grad_norm = r->schedule->grad_norm >= 0;
     if (report->has_grad_norm) report->grad_norm = read_scalar(r, r->schedule->grad_norm);
@@ -189,11 +188,9 @@ static bool train_step(run *r, const programs *p, sn_step_report *report) {
 static bool evaluate(run *r, const programs *p) {
     int64_t batch = micro_samples(r), batches = batch ? sn_dataset_samples(r->eval_data) / batch : 1;
     double sum = 0;
-    write_special(r, SN_SPECIAL_MICRO, 0, 0);
     for (int64_t i = 0; i < batches; i++) {
         if (!feed(r, r->eval_data, i * batch)) return false;
-        count_labels(r, r->eval_data, i * batch, batch);
-        must_run(r, p->eval);
+        must_run(r, p->eval, r->at.step + 1);
         sum += read_scalar(r, r->schedule->eval_loss);
     }
     if (is_main(r)) note(r, sn_run_log_eval(&r->log, r->at.step, sum / (double)batches));
@@ -202,17 +199,6 @@ static bool evaluate(run *r, const programs *p) {
 
 static bool checkpoint(run *r) {
     note(r, sn_checkpoint_write(r->options->checkpoint, r->schedule, r->device, r->comm, &r->at));
-    return settle(r);
-}
-
-static bool save_gradients(run *r) {
-    int64_t step;
-    const char *file;
-    if (!r->options->save_gradients) return true;
-    sn_run_options_gradients(r->options, &step, &file);
-    if (step != r->at.step) return true;
-    note(r, sn_tensors_write(r->schedule, r->device, r->comm, r->schedule->gradients.items,
-                             r->schedule->gradients.count, file));
     return settle(r);
 }
 
@@ -228,7 +214,6 @@ static bool train(run *r, const programs *p) {
         if (!train_step(r, p, &report)) return false;
         bool last = r->at.step == o->steps;
         if (r->stop) break;
-        if (!save_gradients(r)) return false;
         if (r->eval_data && is_due(o->eval_every, r->at.step, last) && !evaluate(r, p)) return false;
         if (o->checkpoint && is_due(o->checkpoint_every, r->at.step, false)) {
             if (!checkpoint(r)) return false;
@@ -253,7 +238,7 @@ static bool predict(run *r, const programs *p) {
     for (int64_t i = 0; i < batches && good; i++) {
         good = feed(r, r->data, i * batch);
         if (!good) break;
-        must_run(r, p->predict);
+        must_run(r, p->predict, 1);
         note(r, sn_collected_add(&collected, r->schedule, r->device, r->comm));
         good = settle(r);
     }
@@ -278,8 +263,6 @@ static void load_state(run *r) {
     note(r, status);
     sn_blob constants = r->setup->constants; // in the arena now: its pages need not stay
     if (constants.bytes) madvise((void *)(uintptr_t)constants.data, constants.bytes, MADV_DONTNEED);
-    write_special(r, SN_SPECIAL_SEED, 0, (int64_t)r->at.seed);
-    write_special(r, SN_SPECIAL_COORDINATE, 0, 0);
 }
 
 static void open_data(run *r) {
@@ -312,6 +295,7 @@ static programs find_programs(run *r) {
         .step = sn_schedule_program(s, "step"),
         .micro = sn_schedule_program(s, "micro"),
         .update = sn_schedule_program(s, "update"),
+        .gradients = sn_schedule_program(s, "gradients"),
         .eval = sn_schedule_program(s, "eval"),
         .predict = sn_schedule_program(s, "predict"),
     };
@@ -323,6 +307,8 @@ static programs find_programs(run *r) {
         note(r, sn_status_make("this executable does not train; it runs forward with --output FILE"));
     } else if (r->options->eval_data && (!p.eval || s->eval_loss < 0)) {
         note(r, sn_status_make("this executable was compiled without an evaluation"));
+    } else if (r->options->save_gradients && (!p.gradients || s->micro_batches > 1)) {
+        note(r, sn_status_make("this executable was compiled without --save-gradients, or with --accumulate"));
     }
     return p;
 }

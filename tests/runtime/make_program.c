@@ -21,7 +21,7 @@ static sn_resident globals[4];
 static sn_data_input inputs[2];
 static sn_special specials[1];
 static sn_output gradients[2], predictions[1];
-static sn_program programs[3];
+static sn_program programs[4];
 static sn_instr step[8], eval[4], predict[1];
 static sn_view views[8][8];
 static int n_views;
@@ -91,6 +91,7 @@ static void make_programs(int64_t rows, bool two) {
     programs[1] = (sn_program){"eval", {eval, 4}};
     predict[0] = KERNEL(3, rows, W, B, X, Y);
     programs[2] = (sn_program){"predict", {predict, 1}};
+    programs[3] = (sn_program){"gradients", {eval, 3}};
 }
 
 static void write_npy(const char *folder, const char *name, const float *values) {
@@ -133,7 +134,7 @@ int main(int argc, char **argv) {
                             .grad_norm = NORM,
                             .gradients = {gradients, 1},
                             .predictions = {predictions, 1},
-                            .programs = {programs, 3}};
+                            .programs = {programs, 4}};
     sn_str text = {0};
     sn_schedule_write(&schedule, &text);
     sn_mapped_file library;
