@@ -106,18 +106,19 @@ static sn_status load(sn_device *device, sn_blob kernels, const sn_texts *symbol
     return SN_OK;
 }
 
+// Always on all threads: OpenMP ends the threads of a pool that a smaller team leaves over.
 static sn_status run_kernel(cpu *c, const sn_device_op *op) {
     int64_t grid = op->instr->kernel.grid;
-    int threads = op->instr->kernel.one_thread ? 1 : grid < op->threads ? (int)grid : op->threads;
     (void)c;
-    if (threads <= 1) {
+    if (op->threads == 1 || grid <= 1 || op->instr->kernel.one_thread) {
         op->kernel(op->args, 0, grid);
         return SN_OK;
     }
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(op->threads)
     {
         int64_t t = omp_get_thread_num(), n = omp_get_num_threads();
-        op->kernel(op->args, grid * t / n, grid * (t + 1) / n);
+        int64_t begin = grid * t / n, end = grid * (t + 1) / n;
+        if (begin < end) op->kernel(op->args, begin, end);
     }
     return SN_OK;
 }
