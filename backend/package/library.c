@@ -29,45 +29,6 @@ static bool leading_dim(matrix m, bool *transposed, int64_t *ld) {
     return false;
 }
 
-static bool accepts_matmul(const sn_op *op, const sn_strided *a, const sn_strided *b) {
-    bool transposed;
-    int64_t ld;
-    return sn_type_count(op->results[0]->type) > 0 &&
-           leading_dim(matrix_of(a, sn_op_int(op, "transpose_a") != 0), &transposed, &ld) &&
-           leading_dim(matrix_of(b, sn_op_int(op, "transpose_b") != 0), &transposed, &ld) &&
-           matrix_of(a, sn_op_int(op, "transpose_a") != 0).columns > 0;
-}
-
-static bool has_dense_rows(const sn_strided *s) {
-    return s->dim[s->rank - 1] == 1 || s->stride[s->rank - 1] == 1;
-}
-
-bool sn_library_accepts(const sn_op *op) {
-    sn_strided in[8];
-    if (!sn_op_has(op->kind, SN_TRAIT_LIBRARY)) return false;
-    for (int i = 0; i < op->n_operands; i++) {
-        sn_type type = op->operands[i]->type;
-        if (type.dtype != SN_F32 || sn_type_count(type) == 0 || !sn_strided_view(op->operands[i], &in[i])) return false;
-    }
-    switch (op->kind) {
-    case SN_OP_MATMUL:
-        return accepts_matmul(op, &in[0], &in[1]);
-    case SN_OP_ATTENTION:
-    case SN_OP_ATTENTION_GRAD:
-        for (int i = 0; i < op->n_operands; i++) {
-            bool is_mask = i == (op->kind == SN_OP_ATTENTION ? 3 : 6);
-            bool is_lse = op->kind == SN_OP_ATTENTION_GRAD && i == 4;
-            if (is_lse ? !sn_strided_is_dense(&in[i]) : !is_mask && !has_dense_rows(&in[i])) return false;
-        }
-        return true;
-    default: {
-        int spatial = op->operands[0]->type.rank - 2;
-        return spatial >= 1 && spatial <= 3 && sn_strided_is_dense(&in[0]) && sn_strided_is_dense(&in[1]) &&
-               sn_type_count(op->results[0]->type) > 0;
-    }
-    }
-}
-
 // Stride of an operand along dim `d` of the result, of which the operand's dims are the last ones.
 static int64_t broadcast_stride(const sn_strided *s, int result_rank, int d) {
     int at = d - (result_rank - s->rank);

@@ -9,9 +9,5 @@ typedef struct sn_library_operands {
     sn_view in_view[8], out_view[4];
 } sn_library_operands;
 
-// Whether a library can do the op on operands of these strides: f32, unit strides where the library wants them. What
-// cannot be called so needs a copy or a kernel.
-bool sn_library_accepts(const sn_op *op);
-
 // Fills in the instruction (kind and origin are the caller's).
 void sn_library_call(const sn_op *op, const sn_library_operands *operands, sn_instr *out);

@@ -7,6 +7,40 @@ bool sn_is_view_op(const sn_op *op) {
            op->kind == SN_OP_BROADCAST;
 }
 
+static bool swaps_heads(const sn_op *op) {
+    if (op->kind != SN_OP_TRANSPOSE) return false;
+    int rank;
+    const int64_t *perm = sn_op_ints(op, "perm", &rank);
+    return rank == 4 && perm[0] == 0 && perm[1] == 2 && perm[2] == 1 && perm[3] == 3;
+}
+
+bool sn_is_stored_transposed(const sn_value *value) {
+    if (value->kind != SN_VALUE_RESULT || value->type.rank != 4 || !value->uses.count) return false;
+    bool attention = value->def->kind == SN_OP_ATTENTION && value->index == 0;
+    if (!attention && value->def->kind != SN_OP_ATTENTION_GRAD) return false;
+    for (size_t i = 0; i < value->uses.count; i++) {
+        const sn_op *user = value->uses.data[i].op;
+        if (!swaps_heads(user) && user->kind != SN_OP_ATTENTION_GRAD) return false;
+    }
+    const sn_func *func = value->def->func;
+    for (size_t i = 0; i < func->results.count; i++)
+        if (func->results.data[i] == value) return false;
+    return true;
+}
+
+bool sn_restores_transposed(const sn_op *op) {
+    return swaps_heads(op) && sn_is_stored_transposed(op->operands[0]);
+}
+
+// The strides of a value that is not made by a view op.
+static void root_strides(const sn_value *value, int64_t stride[SN_MAX_RANK]) {
+    sn_type_strides(value->type, stride);
+    if (!sn_is_stored_transposed(value)) return;
+    const int64_t *dim = value->type.dim; // [B,H,S,D] lying as [B,S,H,D]
+    stride[1] = dim[3];
+    stride[2] = dim[1] * dim[3];
+}
+
 static void transpose_view(const sn_op *op, sn_strided *v) {
     sn_strided from = *v;
     const int64_t *perm = sn_op_ints(op, "perm", NULL);
@@ -85,7 +119,7 @@ bool sn_strided_view(sn_value *value, sn_strided *out) {
     }
     sn_strided v = {.root = value, .rank = value->type.rank};
     memcpy(v.dim, value->type.dim, sizeof v.dim);
-    sn_type_strides(value->type, v.stride);
+    root_strides(value, v.stride);
     if (sn_type_count(value->type) == 0 && n > 0) return false;
     while (n-- > 0) {
         switch (chain[n]->kind) {

@@ -16,3 +16,9 @@ bool sn_is_view_op(const sn_op *op);
 // dims that do not lie next to each other in storage: the view then has to be copied.
 bool sn_strided_view(sn_value *value, sn_strided *out);
 bool sn_strided_is_dense(const sn_strided *view); // row-major without gaps
+
+// [B,H,S,D] results of attention are stored as [B,S,H,D] when everything that reads them transposes them so, or takes
+// strides: the output projection then reads them where they are.
+bool sn_is_stored_transposed(const sn_value *value);
+// Whether `op` transposes such a result back, so that its own result is dense.
+bool sn_restores_transposed(const sn_op *op);
