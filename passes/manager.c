@@ -254,11 +254,22 @@ static size_t count_ops(const sn_module *module) {
     return count;
 }
 
-static void verify_or_bug(const sn_module *module, const sn_pass_context *context) {
+// What a pass of ours leaves malformed is a bug; what a plug-in's does is the user's to know.
+static bool verify(const sn_module *module, const sn_pass_context *context) {
     sn_str problems = {0};
-    if (!sn_verify(module, &problems))
+    bool lowers = (context->pass->forms & (context->pass->forms - 1)) == 0;
+    bool fine = sn_verify(module, &problems);
+    if (fine && lowers && module->form != context->pass->result) {
+        sn_str_printf(&problems, "it left %s form", sn_form_name(module->form));
+        fine = false;
+    }
+    if (!fine && !context->pass->user)
         SN_BUG("the pass %s left a malformed module:\n%s", context->pass->name, sn_str_text(&problems));
+    if (!fine)
+        sn_error(context->diags, "E0418", NULL, "report it to the plug-in's author",
+                 "the plug-in pass %s left a malformed module:\n%s", context->pass->name, sn_str_text(&problems));
     sn_str_free(&problems);
+    return fine;
 }
 
 static bool check_form(sn_pass_context *context, const sn_module *module, const sn_pass *pass) {
@@ -277,13 +288,7 @@ static bool run_step(sn_module *module, sn_pass_context *context, const step *st
     double start = now();
     step->pass->run(module, context);
     double spent = now() - start;
-    bool fine = context->diags->errors == errors;
-    if (fine) {
-        bool lowers = (step->pass->forms & (step->pass->forms - 1)) == 0;
-        if (lowers && module->form != step->pass->result)
-            SN_BUG("the pass %s left %s form", step->pass->name, sn_form_name(module->form));
-        verify_or_bug(module, context);
-    }
+    bool fine = context->diags->errors == errors && verify(module, context);
     if (times)
         fprintf(times, "%10.3f ms %10.3f ms verify %8zu ops  %s\n", 1e3 * spent, 1e3 * (now() - start - spent),
                 count_ops(module), step->pass->name);

@@ -1,7 +1,20 @@
-// Loads plug-ins: shared objects with passes or a cost model, written against include/sennit/plugin.h.
+// Loads plug-ins: shared objects with passes or a cost model, written against include/sennit/plugin.h. What is wrong
+// with one is an error (E0411 to E0416) that names its file.
 #pragma once
 #include "passes/pass.h"
 
+#include "sennit/plugin.h"
+
 typedef struct sn_plugins sn_plugins;
 
+sn_plugins *sn_plugins_new(void);
+// Opens one more. False after an error in `diags`; the plug-ins loaded before stay.
+bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags);
+// Frees the tables; the shared objects stay mapped, because passes may be referred to until the process ends.
+void sn_plugins_free(sn_plugins *plugins);
+
 const sn_pass *sn_plugins_pass(const sn_plugins *plugins, const char *name); // NULL when none has it
+size_t sn_plugins_pass_count(const sn_plugins *plugins);
+const sn_pass *sn_plugins_pass_at(const sn_plugins *plugins, size_t index);
+// The cost model of the plug-in loaded last that has one; NULL when none has.
+const sennit_cost_model *sn_plugins_cost_model(const sn_plugins *plugins);

@@ -5,12 +5,14 @@
 
 #include <string.h>
 
-static void list_passes(void) {
-    for (int i = 0; i < sn_pass_count; i++) {
-        const sn_pass *pass = sn_pass_table[i];
-        printf("  %-20s %s\n", pass->name, pass->summary);
-        if (pass->arguments) printf("  %-20s   {%s}\n", "", pass->arguments);
-    }
+static void list_pass(const sn_pass *pass) {
+    printf("  %-20s %s\n", pass->name, pass->summary);
+    if (pass->arguments) printf("  %-20s   {%s}\n", "", pass->arguments);
+}
+
+static void list_passes(const sn_plugins *plugins) {
+    for (int i = 0; i < sn_pass_count; i++) list_pass(sn_pass_table[i]);
+    for (size_t i = 0; i < sn_plugins_pass_count(plugins); i++) list_pass(sn_plugins_pass_at(plugins, i));
 }
 
 // To -o FILE, whose large constants go to FILE.bin beside it, or to stdout, where they are written out.
@@ -32,8 +34,8 @@ static void write_result(const sn_options *options, sn_module *module, sn_diags 
     sn_status_free(closed);
 }
 
-static void opt(const sn_options *options, sn_diags *diags) {
-    sn_pass_context context = {.diags = diags};
+static void opt(const sn_options *options, sn_plugins *plugins, sn_diags *diags) {
+    sn_pass_context context = {.diags = diags, .plugins = plugins};
     sn_pipeline_options pipeline = sn_command_pipeline(options);
     if (sn_options_has(options, "print-pipeline")) {
         sn_passes_print(&context, &pipeline, stdout);
@@ -55,10 +57,12 @@ int sn_cmd_opt(int argc, char **argv) {
     sn_diags diags = {0};
     int status;
     if (sn_command_parse(SN_COMMAND_OPT, argc, argv, &options, &status)) {
-        if (sn_options_has(&options, "list-passes"))
-            list_passes();
-        else
-            opt(&options, &diags);
+        sn_plugins *plugins = sn_command_plugins(&options, &diags);
+        if (plugins && sn_options_has(&options, "list-passes"))
+            list_passes(plugins);
+        else if (plugins)
+            opt(&options, plugins, &diags);
+        sn_plugins_free(plugins);
         status = sn_command_end(&options, &diags);
     }
     sn_options_free(&options);

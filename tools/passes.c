@@ -12,6 +12,17 @@ sn_pipeline_options sn_command_pipeline(const sn_options *options) {
     };
 }
 
+sn_plugins *sn_command_plugins(const sn_options *options, sn_diags *diags) {
+    sn_plugins *plugins = sn_plugins_new();
+    bool fine = true;
+    const char *path;
+    for (size_t i = 0; (path = sn_options_item(options, "plugin", i)); i++)
+        fine = sn_plugins_load(plugins, path, diags) && fine;
+    if (fine) return plugins;
+    sn_plugins_free(plugins);
+    return NULL;
+}
+
 int sn_command_end(const sn_options *options, sn_diags *diags) {
     sn_diags_print(diags, 0, sn_options_has(options, "remarks"), stderr);
     int status = diags->errors ? 1 : 0;

@@ -25,10 +25,10 @@ static void take_apart(sn_value *value, sn_product *p, int depth) {
     } else if (op && op->kind == SN_OP_POW && sn_value_number(op->operands[1], &number) &&
                (number == 2 || number == 3)) {
         for (int i = 0; i < (int)number; i++) take_apart(op->operands[0], p, 0);
-    } else if (p->count < SN_MAX_FACTORS) {
+    } else if (p->count < SN_PRODUCT_FACTORS) {
         p->factor[p->count++] = value;
     } else {
-        p->count = SN_MAX_FACTORS + 1; // too many: no pattern has them
+        p->count = SN_PRODUCT_FACTORS + 1; // too many: no pattern has them
     }
 }
 
@@ -36,7 +36,7 @@ sn_product sn_match_product(sn_value *value) {
     enum { DEPTH = 4 };
     sn_product p = {.scale = 1};
     take_apart(value, &p, DEPTH);
-    if (p.count > SN_MAX_FACTORS) p = (sn_product){.scale = 1, .count = 1, .factor = {value}};
+    if (p.count > SN_PRODUCT_FACTORS) p = (sn_product){.scale = 1, .count = 1, .factor = {value}};
     return p;
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 #include "passes/simplify/rewrite.h"
 
-enum { SN_MAX_FACTORS = 8 };
+enum { SN_PRODUCT_FACTORS = 8 };
 
 // scale * factor[0] * factor[1] * …: a tree of products, quotients by numbers, negations and small whole powers.
 typedef struct sn_product {
     double scale;
     int count;
-    sn_value *factor[SN_MAX_FACTORS];
+    sn_value *factor[SN_PRODUCT_FACTORS];
 } sn_product;
 
 // Takes a tree of products apart. Always succeeds: at the least the value itself is the one factor. Factors keep the

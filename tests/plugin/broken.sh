@@ -1,0 +1,40 @@
+#!/bin/sh
+# broken.sh SOURCE BUILD: every way of being broken is an error with exit status 1 that says so, and nothing is printed.
+set -u
+source=$1 sennit=$2/tools/sennit
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+status=0
+
+# expect MESSAGE PLUGIN [options…]
+expect() {
+    message=$1 plugin=$2
+    shift 2
+    "$sennit" opt "$source/tests/plugin/module.sir" --plugin "$plugin" "$@" >"$tree/out" 2>"$tree/err"
+    code=$?
+    if [ $code -ne 1 ] || ! grep -q "$message" "$tree/err" || [ -s "$tree/out" ]; then
+        echo "broken.sh: expected '$message' and status 1, got status $code:" >&2
+        cat "$tree/err" >&2
+        status=1
+    fi
+}
+build() {
+    cc -std=c99 -shared -fPIC -I"$source/include" -D"BROKEN_$1" "$source/tests/plugin/broken.c" -o "$tree/$1.so"
+}
+for way in SYMBOL ABI NULL NAME OPERATOR OPERANDS ERASE ORDER STATUS COST; do
+    build $way || exit 1
+done
+expect 'E0411.*does not load' "$tree/absent.so"
+echo 'not a shared object' >"$tree/text.so"
+expect 'E0411.*does not load' "$tree/text.so"
+expect 'E0412.*lacks the symbol' "$tree/SYMBOL.so"
+expect 'E0413.*for ABI 2' "$tree/ABI.so"
+expect 'E0413.*for ABI 0' "$tree/NULL.so"
+expect 'E0414.*name of another' "$tree/NAME.so"
+expect 'E0415.*no such operator' "$tree/OPERATOR.so" --passes=broken
+expect 'E0415.*does not take 1 operands' "$tree/OPERANDS.so" --passes=broken
+expect 'E0415.*still read' "$tree/ERASE.so" --passes=broken
+expect 'E0418.*malformed' "$tree/ORDER.so" --passes=broken
+expect 'E0414.*status 3' "$tree/STATUS.so" --passes=broken
+expect 'E0417.*nan seconds' "$tree/COST.so" --passes=estimate
+exit $status
