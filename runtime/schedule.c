@@ -131,7 +131,10 @@ static sn_status check_attention(const checker *c, const sn_instr *in) {
     if (a->mask.buffer >= 0)
         SN_TRY(check_strided(c, "mask", a->mask, SN_F32, 4, (const int64_t[]){a->batch, a->heads, a->sq, a->skv},
                              a->mask_stride));
-    SN_TRY(check_dense(c, "lse", a->lse, SN_F32, a->batch * a->heads * a->sq));
+    int64_t rows;
+    if (__builtin_mul_overflow(a->batch, a->heads, &rows) || __builtin_mul_overflow(rows, a->sq, &rows))
+        return bad(c, "lse", "is too large");
+    SN_TRY(check_dense(c, "lse", a->lse, SN_F32, rows));
     if (in->kind == SN_INSTR_ATTENTION) return SN_OK;
     SN_TRY(check_heads(c, "grad_o", a, a->grad_o, a->heads, a->sq, a->dv, a->grad_o_stride));
     SN_TRY(check_heads(c, "grad_q", a, a->grad_q, a->heads, a->sq, a->d, a->grad_q_stride));
@@ -229,7 +232,7 @@ static sn_status check_sharded(const sn_schedule *s, const char *name, int64_t b
     for (size_t i = 0; fits && i < shape->count; i++) {
         int64_t axes = sharding->count ? sharding->items[i] : 0;
         int64_t parts = axes >= 0 && !(axes >> s->mesh.count) ? group_size(s, axes) : 0;
-        fits = parts > 0 && shape->items[i] == local->items[i] * parts;
+        fits = parts > 0 && shape->items[i] % parts == 0 && shape->items[i] / parts == local->items[i];
     }
     if (!fits) return sn_status_make("schedule: the shards of '%s' do not make up its shape", name);
     return SN_OK;
@@ -287,7 +290,8 @@ sn_status sn_schedule_check(const sn_schedule *s) {
         if (g->source.kind == SN_INITIAL_FILE && !g->source.path)
             return sn_status_make("schedule: '%s' comes from a file without a path", g->name);
         if (g->source.kind != SN_INITIAL_FILL &&
-            g->source.bytes != elements(&g->shape) * (int64_t)sn_dtype_bytes(g->source.dtype))
+            (g->source.bytes % (int64_t)sn_dtype_bytes(g->source.dtype) ||
+             g->source.bytes / (int64_t)sn_dtype_bytes(g->source.dtype) != elements(&g->shape)))
             return sn_status_make("schedule: the source of '%s' does not have its size", g->name);
     }
     for (size_t i = 0; i < s->inputs.count; i++) SN_TRY(check_input(s, &s->inputs.items[i]));

@@ -32,10 +32,11 @@ close() { # two logs, to 1e-5
 expect() { # STATUS TEXT COMMAND…: exit status, and a line with the text that appears once
     local status=$1 text=$2
     shift 2
-    "$@" > out 2>&1
-    local got=$?
-    [ $got = "$status" ] || { cat out; fail "status $got, not $status: $*"; }
-    [ "$(grep -c -- "$text" out)" = 1 ] || { cat out; fail "'$text' is not there once: $*"; }
+    local out got
+    out=$("$@" 2>&1)
+    got=$?
+    [ $got = "$status" ] || { echo "$out"; fail "status $got, not $status: $*"; }
+    [ "$(grep -c -- "$text" <<< "$out")" = 1 ] || { echo "$out"; fail "'$text' is not there once: $*"; }
 }
 
 for ranks in 1 2 3 4; do "$make" "$runner" "$kernels" $ranks one data p$ranks || fail make; done
@@ -102,6 +103,9 @@ expect 1 "holds no checkpoint" train p2 --steps 2 --resume nowhere
 expect 1 "cannot write" train p2 --steps 2 --log nowhere/x.jsonl
 expect 1 "cannot write" train p2 --steps 2 --log /dev/full
 expect 1 "cannot" train p2 --steps 1 --save-gradients 1:nowhere/x
+mkdir -p taken/step-2.safetensors
+expect 1 "cannot rename to 'taken/step-2.safetensors'" train p2 --steps 2 --checkpoint taken
+[ "$(ls -A taken)" = step-2.safetensors ] || fail "a half-written checkpoint stays"
 mkdir partial && cp data/x.npy partial/ && cp data/x.npy partial/extra.npy
 expect 1 "there is no file for input 'target'" ./p1 --data partial --steps 1
 cp data/target.npy partial/

@@ -36,7 +36,10 @@ struct sn_device_op {
     void *args[]; // of a kernel
 };
 
-enum { HUGE_PAGE = 2 << 20 };
+enum {
+    HUGE_PAGE = 2 << 20,
+    WORTH_THREADS = 32 << 10, // bytes: less is done before other threads have begun
+};
 
 // First touch of memory is slow in virtual machines (0.2 GB/s in 4 KiB pages, 11 in huge ones), so everything lies in
 // one arena that is kept.
@@ -110,7 +113,7 @@ static sn_status load(sn_device *device, sn_blob kernels, const sn_texts *symbol
 static sn_status run_kernel(cpu *c, const sn_device_op *op) {
     int64_t grid = op->instr->kernel.grid;
     (void)c;
-    if (op->threads == 1 || grid <= 1 || op->instr->kernel.one_thread) {
+    if (op->threads == 1) {
         op->kernel(op->args, 0, grid);
         return SN_OK;
     }
@@ -160,7 +163,12 @@ static void *resolve(const cpu *c, const sn_schedule *s, sn_view view) {
 static sn_status prepare_kernel(cpu *c, const sn_schedule *s, sn_device_op *op) {
     const sn_do_kernel *k = &op->instr->kernel;
     op->kernel = c->kernels[k->symbol];
-    for (size_t i = 0; i < k->args.count; i++) op->args[i] = resolve(c, s, k->args.items[i]);
+    int64_t bytes = 0; // at most what it touches
+    for (size_t i = 0; i < k->args.count; i++) {
+        op->args[i] = resolve(c, s, k->args.items[i]);
+        bytes += s->buffers.items[k->args.items[i].buffer].bytes - k->args.items[i].offset;
+    }
+    if (k->one_thread || k->grid <= 1 || bytes < WORTH_THREADS) op->threads = 1;
     return SN_OK;
 }
 
