@@ -25,7 +25,7 @@ const char *sn_default_pipeline(void) {
     return "canonicalize,fold-constants,canonicalize,cse,recompose,canonicalize,cse,dce," // the model, cleaned up
            "training,canonicalize,cse,dce,"                                               // one training step
            "distribute,localize,"                                                         // one rank's program
-           "decompose,canonicalize,cse,dce,plan-memory";                                  // kernels and addresses
+           "decompose,canonicalize,cse,dce,fuse,plan-memory";                             // kernels and addresses
 }
 
 const sn_pass *sn_pass_find(const struct sn_plugins *plugins, const char *name) {

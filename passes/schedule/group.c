@@ -290,7 +290,8 @@ static void place(sn_grouping *g, sn_op *op) {
         sn_unit *u = &g->units[home];
         u->outside = class == SN_CLASS_OUTSIDE || sn_library_runs(op);
         u->closed = !grouped;
-        u->domain = class == SN_CLASS_REDUCTION ? sn_domain_of_reduction(op) : sn_domain_of_type(op->results[0]->type);
+        sn_type type = op->n_results ? op->results[0]->type : op->operands[op->n_operands - 1]->type; // an assign
+        u->domain = class == SN_CLASS_REDUCTION ? sn_domain_of_reduction(op) : sn_domain_of_type(type);
         return;
     }
     join(g, home, op, &d);
