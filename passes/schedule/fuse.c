@@ -60,7 +60,7 @@ static bool is_stored(const sn_value *value) {
 // What an outside op (or, NULL, the caller of the function) reads must be stored, and seen through strides it takes.
 static sn_value *readable(sn_func *func, sn_op *reader, int index, sn_value *value) {
     sn_strided view;
-    bool fine = sn_strided_view(value, &view) && is_stored(view.root);
+    bool fine = sn_strided_view(value, &view) && is_stored(view.root) && (reader || view.offset == 0);
     if (fine)
         fine = reader && sn_library_runs(reader) ? sn_library_takes(reader, index, &view) : sn_strided_is_dense(&view);
     return fine ? value : stored_copy(func, value, reader);
