@@ -2,7 +2,7 @@
 // copies and fills, at odd sizes and on one to three threads.
 #include "base/alloc.h"
 #include "base/philox.h"
-#include "runtime/device/device.h"
+#include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -137,6 +137,19 @@ static void products(void **state) {
                                          .stride_a = {105, 5},
                                          .stride_b = {105, 5},
                                          .stride_c = {147, 49},
+                                         .alpha = 1});
+        // The ordinary batch: everything dense, a b for each.
+        check_gemm(threads, (sn_do_gemm){.m = 3,
+                                         .n = 4,
+                                         .k = 6,
+                                         .lda = 6,
+                                         .ldb = 4,
+                                         .ldc = 4,
+                                         .batch_rank = 1,
+                                         .batch = {5},
+                                         .stride_a = {18},
+                                         .stride_b = {24},
+                                         .stride_c = {12},
                                          .alpha = 1});
         // Rows that merge into one product, and a broadcast that must not.
         check_gemm(threads, (sn_do_gemm){.m = 3,
@@ -383,6 +396,26 @@ static void check_attention(int threads, attention_case t) {
     close_bench(&b);
 }
 
+// One unit in the last place of the correctly rounded result is 2^-23 of it at most.
+static void exponentials(void **state) {
+    (void)state;
+    float row[1000];
+    for (int block = 0; block < 88; block++) {
+        double sum = 0;
+        for (int i = 0; i < 1000; i++) row[i] = -(float)block - (float)i / 1000;
+        row[7] = -INFINITY;
+        int n = 1000 - block; // all remainders
+        float total = sn_cpu_exp_row(row, n, 0);
+        for (int i = 0; i < n; i++) {
+            double want = i == 7 ? 0 : exp(-(double)(float)((float)block + (float)i / 1000));
+            if (want <= exp(-87.3) && row[i] == 0) continue; // where it gives 0
+            if (fabs(row[i] - want) > 2.5 * 0x1p-23 * want) fail_msg("exp(-%d.%03d) = %g", block, i, (double)row[i]);
+            sum += row[i];
+        }
+        assert_true(fabs(total - sum) <= 1e-5 * sum);
+    }
+}
+
 static void attentions(void **state) {
     (void)state;
     for (int threads = 1; threads <= 3; threads++) {
@@ -496,10 +529,8 @@ static void copies_and_fills(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(convolutions),
-        cmocka_unit_test(attentions),
-        cmocka_unit_test(copies_and_fills),
+        cmocka_unit_test(products),   cmocka_unit_test(convolutions),     cmocka_unit_test(exponentials),
+        cmocka_unit_test(attentions), cmocka_unit_test(copies_and_fills),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

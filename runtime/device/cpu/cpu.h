@@ -20,8 +20,8 @@ SN_MUST_USE sn_status sn_cpu_attention(const sn_do_attention *attention, const s
 SN_MUST_USE sn_status sn_cpu_attention_grad(const sn_do_attention *attention, const sn_attention_operands *at,
                                             int threads, float *scratch);
 
-// p[j] = exp(p[j] - shift) for a row of n; returns the sum. Results below the normal range, and of -inf, are exactly 0;
-// the rest is within 2 ulp. p[j] - shift must not exceed 88.
+// p[j] = exp(p[j] - shift) for a row of n; returns the sum. Below exp(-87.3), about the least normal number, and of
+// -inf the result is exactly 0; the rest is within 2 ulp. p[j] - shift must not exceed 88.
 float sn_cpu_exp_row(float *p, int64_t n, float shift);
 float sn_cpu_max_row(const float *p, int64_t n); // -inf when n = 0
 void sn_cpu_scale_row(float *p, int64_t n, float factor);
