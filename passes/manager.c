@@ -21,11 +21,18 @@ const sn_pass *const sn_pass_table[] = {
 };
 const int sn_pass_count = sizeof sn_pass_table / sizeof *sn_pass_table;
 
+// What both pipelines begin with: the model, cleaned up; and end with: one rank's program, then kernels and addresses.
+#define CLEAN_MODEL "canonicalize,fold-constants,canonicalize,cse,recompose,canonicalize,cse,dce,"
+#define TO_KERNELS                                                                                                     \
+    "canonicalize,cse,dce,"                                                                                            \
+    "distribute,localize,decompose,canonicalize,cse,dce,fuse,plan-memory"
+
 const char *sn_default_pipeline(void) {
-    return "canonicalize,fold-constants,canonicalize,cse,recompose,canonicalize,cse,dce," // the model, cleaned up
-           "training,canonicalize,cse,dce,"                                               // one training step
-           "distribute,localize,"                                                         // one rank's program
-           "decompose,canonicalize,cse,dce,fuse,plan-memory";                             // kernels and addresses
+    return CLEAN_MODEL "training," TO_KERNELS;
+}
+
+const char *sn_inference_pipeline(void) {
+    return CLEAN_MODEL "inference," TO_KERNELS;
 }
 
 const sn_pass *sn_pass_find(const struct sn_plugins *plugins, const char *name) {

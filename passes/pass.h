@@ -60,7 +60,8 @@ typedef struct sn_pipeline_options {
     FILE *times;            // where a table of times goes; NULL: nowhere
 } sn_pipeline_options;
 
-const char *sn_default_pipeline(void);
+const char *sn_default_pipeline(void);   // to a training step
+const char *sn_inference_pipeline(void); // the same, to the forward pass alone
 // Runs a pipeline. False when it did not run to its end: context->diags then has an error (of the command line, of the
 // environment or of a pass). A module that a pass leaves malformed is a bug.
 bool sn_passes_run(sn_module *module, sn_pass_context *context, const sn_pipeline_options *options);

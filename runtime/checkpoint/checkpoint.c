@@ -91,6 +91,7 @@ static sn_status create(const char *path, const sn_schedule *s, const sn_run_pos
         {"samples", samples},
         {"loss", loss},
         {"ranks", ranks},
+        {"model", s->model_path ? s->model_path : ""},
         {"model_hash", s->model_hash ? s->model_hash : ""},
         {"plan_hash", s->plan_hash ? s->plan_hash : ""},
     };

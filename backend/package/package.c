@@ -1,0 +1,93 @@
+#include "backend/package/package.h"
+
+#include "backend/cuda/cuda.h"
+#include "backend/package/kernels.h"
+#include "base/file.h"
+#include "runtime/package.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void report(sn_status status, const char *subject, sn_diags *diags) {
+    if (!status) return;
+    sn_error(diags, "E0501", subject, NULL, "%s", sn_status_message(status));
+    sn_status_free(status);
+}
+
+static sn_status write_plan(const sn_plan *plan, const char *folder) {
+    json_t *json = sn_plan_to_json(plan);
+    char *text = json_dumps(json, JSON_INDENT(2));
+    sn_str path = {0}, line = {0};
+    sn_str_printf(&path, "%s/plan.json", folder);
+    sn_str_printf(&line, "%s\n", text);
+    sn_status status = sn_file_write(sn_str_text(&path), line.data, line.length);
+    sn_str_free(&path);
+    sn_str_free(&line);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+static sn_status write_schedule(const sn_str *schedule, const char *folder) {
+    sn_str path = {0};
+    sn_str_printf(&path, "%s/schedule.json", folder);
+    sn_status status = sn_file_write(sn_str_text(&path), schedule->data, schedule->length);
+    sn_str_free(&path);
+    return status;
+}
+
+static sn_status write_all(const sn_package_request *request, const sn_package *package, const sn_str *schedule) {
+    sn_str folder = {0};
+    sn_str_printf(&folder, "%s.d", request->path);
+    sn_status status = sn_package_write(package, request->runner, request->path);
+    if (!status) status = sn_make_directories(sn_str_text(&folder));
+    if (!status) status = write_plan(request->plan, sn_str_text(&folder));
+    if (!status) status = write_schedule(schedule, sn_str_text(&folder));
+    sn_str_free(&folder);
+    return status;
+}
+
+bool sn_package_build(sn_module *module, const sn_package_request *request, sn_diags *diags) {
+    sn_kernels kernels;
+    size_t errors = diags->errors;
+    if (!sn_kernels_lower(module, diags, &kernels)) {
+        sn_kernels_free(&kernels);
+        return false;
+    }
+    sn_arena arena = {0};
+    sn_str constants = {0}, text = {0};
+    sn_schedule schedule;
+    sn_schedule_build(module, &request->schedule, kernels.entries, kernels.count, &arena, &constants, &schedule);
+    sn_status wrong = sn_schedule_check(&schedule);
+    if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
+    sn_schedule_write(&schedule, &text);
+    void *library = NULL;
+    size_t bytes = 0;
+    sn_status status = sn_kernels_link(&kernels, 2, &library, &bytes);
+    if (!status) {
+        sn_package package = {.schedule = {text.data, text.length},
+                              .kernels = {library, bytes},
+                              .constants = {constants.data, constants.length}};
+        status = write_all(request, &package, &text);
+    }
+    report(status, request->path, diags);
+    sn_free(library);
+    sn_str_free(&constants);
+    sn_str_free(&text);
+    sn_kernels_free(&kernels);
+    sn_arena_free(&arena);
+    return diags->errors == errors;
+}
+
+bool sn_package_cuda_source(const sn_module *module, const char *path, sn_diags *diags) {
+    sn_kernels kernels;
+    size_t errors = diags->errors;
+    if (sn_kernels_lower(module, diags, &kernels)) {
+        sn_str text = {0};
+        sn_cuda_print(kernels.kirs, kernels.count, &text);
+        report(sn_file_write(path, text.data, text.length), path, diags);
+        sn_str_free(&text);
+    }
+    sn_kernels_free(&kernels);
+    return diags->errors == errors;
+}
