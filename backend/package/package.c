@@ -1,7 +1,7 @@
 #include "backend/package/package.h"
 
 #include "backend/cuda/cuda.h"
-#include "backend/package/kernels.h"
+#include "backend/package/link.h"
 #include "base/file.h"
 #include "runtime/package.h"
 
@@ -57,7 +57,7 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     sn_arena arena = {0};
     sn_str constants = {0}, text = {0};
     sn_schedule schedule;
-    sn_schedule_build(module, &request->schedule, kernels.entries, kernels.count, &arena, &constants, &schedule);
+    sn_schedule_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedule);
     sn_status wrong = sn_schedule_check(&schedule);
     if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
     sn_schedule_write(&schedule, &text);
@@ -84,7 +84,7 @@ bool sn_package_cuda_source(const sn_module *module, const char *path, sn_diags 
     size_t errors = diags->errors;
     if (sn_kernels_lower(module, diags, &kernels)) {
         sn_str text = {0};
-        sn_cuda_print(kernels.kirs, kernels.count, &text);
+        sn_cuda_print(kernels.kirs, kernels.n, &text);
         report(sn_file_write(path, text.data, text.length), path, diags);
         sn_str_free(&text);
     }

@@ -1,7 +1,6 @@
-#include "backend/package/kernels.h"
+#include "backend/package/link.h"
 
 #include "backend/llvm/llvm.h"
-#include "backend/lower/lower.h"
 #include "base/file.h"
 #include "base/vec.h"
 
@@ -14,43 +13,6 @@
 #include <unistd.h>
 
 extern char **environ;
-
-static bool has_entry(const sn_kernels *kernels, const sn_func *body) {
-    for (size_t i = 0; i < kernels->count; i++)
-        if (kernels->entries[i].body == body) return true;
-    return false;
-}
-
-static void lower_one(sn_kernels *kernels, const sn_op *op, sn_diags *diags) {
-    const sn_func *body = sn_op_func(op, "body");
-    if (has_entry(kernels, body)) return;
-    sn_kir *kir = sn_lower_kernel(op, body->name, diags);
-    if (!kir) return;
-    kernels->kirs[kernels->count] = kir;
-    kernels->entries[kernels->count++] = (sn_kernel_entry){body, body->name, kir->grid, kir->one_thread};
-}
-
-bool sn_kernels_lower(const sn_module *module, sn_diags *diags, sn_kernels *out) {
-    size_t most = 0, errors = diags->errors;
-    for (size_t f = 0; f < module->funcs.count; f++) most += module->funcs.data[f]->is_body;
-    *out = (sn_kernels){0};
-    out->entries = SN_NEW_N(&out->arena, sn_kernel_entry, most);
-    out->kirs = SN_NEW_N(&out->arena, sn_kir *, most);
-    for (size_t f = 0; f < module->funcs.count; f++) {
-        const sn_func *func = module->funcs.data[f];
-        if (func->is_body) continue;
-        SN_FOR_OPS(op, func) {
-            if (op->kind == SN_OP_KERNEL) lower_one(out, op, diags);
-        }
-    }
-    return diags->errors == errors;
-}
-
-void sn_kernels_free(sn_kernels *kernels) {
-    for (size_t i = 0; i < kernels->count; i++) sn_kir_free(kernels->kirs[i]);
-    sn_arena_free(&kernels->arena);
-    *kernels = (sn_kernels){0};
-}
 
 static sn_status run_linker(char *const *line) {
     pid_t child;
@@ -98,7 +60,7 @@ static sn_status read_whole(const char *path, void **data, size_t *bytes) {
 sn_status sn_kernels_link(const sn_kernels *kernels, int threads, void **data, size_t *bytes) {
     *data = NULL;
     *bytes = 0;
-    if (!kernels->count) return SN_OK;
+    if (!kernels->n) return SN_OK;
     const char *parent = getenv("TMPDIR");
     sn_str folder = {0}, object = {0}, library = {0}, objects = {0};
     sn_str_printf(&folder, "%s/sennit-XXXXXX", parent && *parent ? parent : "/tmp");
@@ -110,7 +72,7 @@ sn_status sn_kernels_link(const sn_kernels *kernels, int threads, void **data, s
     sn_str_printf(&object, "%s/kernels.o", folder.data);
     sn_str_printf(&library, "%s/kernels.so", folder.data);
     sn_llvm_options options = {.threads = threads};
-    sn_status status = sn_llvm_emit_objects(kernels->kirs, kernels->count, &options, object.data, &objects);
+    sn_status status = sn_llvm_emit_objects(kernels->kirs, kernels->n, &options, object.data, &objects);
     if (!status) status = link_objects(sn_str_text(&objects), library.data);
     if (!status) status = read_whole(library.data, data, bytes);
     remove_files(sn_str_text(&objects));
