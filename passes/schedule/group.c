@@ -320,6 +320,8 @@ static bool computed_again(const sn_grouping *g, const sn_op *op) {
     if (class != SN_CLASS_POINTWISE || sn_type_count(op->results[0]->type) != 1 || op->kind == SN_OP_COPY) return false;
     for (size_t i = 0; i < op->results[0]->uses.count; i++)
         if (sn_op_class_of(op->results[0]->uses.data[i].op->kind) == SN_CLASS_OUTSIDE) return false;
+    for (size_t i = 0; i < g->func->results.count; i++)
+        if (g->func->results.data[i] == op->results[0]) return false;
     int ops = 1, leaves = 0;
     for (int i = 0; i < op->n_operands; i++) cone(g, op->operands[i], &ops, &leaves);
     return ops <= MAX_INLINE_COST && leaves <= MAX_INLINE_LEAVES;
