@@ -250,6 +250,7 @@ static void emit(fusion *f, int index) {
     for (int u = 0; f->nodes[index].needs > 0 && u < f->g.n_units; u++)
         if (depends(f, index, u) && f->g.units[u].merged_into < 0) emit(f, u);
     SN_CHECK(f->nodes[index].needs == 0);
+    if (f->nodes[index].emitted) return; // an update goes out as soon as the last unit that it needs has
     emit_one(f, index);
     emit_ready(f);
 }

@@ -6,6 +6,11 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 pipeline=$("$1" opt --print-pipeline | paste -sd,)
 "$1" opt "$2" --passes="$pipeline" --dump-ir=after-all --dump-dir "$tree/dumps" -o "$tree/end.sir"
+# the same constants lie in different side files
+text() {
+    sed 's/ from "[^"]*" at [0-9]*/ from a file/' "$1"
+}
+text "$tree/end.sir" >"$tree/end"
 number=0
 for pass in $(echo "$pipeline" | tr , ' '); do
     number=$((number + 1))
@@ -16,6 +21,6 @@ for pass in $(echo "$pipeline" | tr , ' '); do
     rest=$(echo "$pipeline" | cut -d, -f$((number + 1))-)
     # `--passes=` with nothing after it runs nothing
     "$1" opt "$dump" --passes="$rest" -o "$tree/rest.sir"
-    diff "$tree/end.sir" "$tree/rest.sir" || { echo "dumps.sh: the end differs from $dump on" >&2 && exit 1; }
+    text "$tree/rest.sir" | diff "$tree/end" - || { echo "dumps.sh: the end differs from $dump on" >&2 && exit 1; }
 done
 echo "$number dumps"

@@ -78,7 +78,8 @@ static int check(const char *path, sn_diags *diags) {
     sn_pass_context context = {.diags = diags};
     sn_pipeline_options options = {.pipeline = passes_of(path), .pass_limit = -1};
     int checked = 0;
-    if (options.pipeline && before->form == SN_FORM_GRAPH && sn_passes_run(after, &context, &options)) {
+    bool ran = options.pipeline && before->form == SN_FORM_GRAPH && sn_passes_run(after, &context, &options);
+    if (ran && after->form == SN_FORM_GRAPH) {
         for (size_t i = 0; i < before->funcs.count; i++, checked++) {
             const sn_func *func = before->funcs.data[i], *other = sn_module_func(after, func->name);
             sn_tensor *a = run_func(before, func), *b = run_func(after, other);
