@@ -1,0 +1,37 @@
+#!/bin/bash
+# commands.sh SENNIT: version, help, hints for typos, exit status 2 for wrong command lines, and the completion script.
+set -u
+sennit=$1
+. "$(dirname "$0")/lib.sh"
+
+expect 0 '^sennit [0-9]+\.[0-9]+\.[0-9]+$' "$sennit" --version
+expect 0 '^  opt +runs passes' "$sennit" --help
+expect 2 '^sennit COMMAND' "$sennit"
+expect 2 "unknown command 'completino'; did you mean 'completion'" "$sennit" completino
+expect 2 "unknown command 'frobnicate'" "$sennit" frobnicate
+expect 0 '--dump-ir WHEN' "$sennit" opt --help
+expect 2 'unknown option --pases; did you mean --passes' "$sennit" opt --pases=dce
+expect 2 'unknown option -x' "$sennit" opt -x
+expect 2 '--passes needs a value' "$sennit" opt --passes
+expect 2 '--remarks takes no value' "$sennit" opt --remarks=yes
+expect 2 "--pass-limit takes a whole number from 0 on, not 'two'" "$sennit" opt --pass-limit two
+expect 2 "--pass-limit takes a whole number from 0 on, not '-1'" "$sennit" opt --pass-limit=-1
+expect 2 "unexpected argument 'b.sir'" "$sennit" opt a.sir b.sir
+expect 2 "no completion for 'fish'" "$sennit" completion fish
+
+# every command that the help lists has a help of its own, with status 0
+for command in $("$sennit" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    expect 0 "^sennit $command" "$sennit" "$command" --help
+done
+
+# the completion script completes commands and a command's own options
+eval "$("$sennit" completion bash)"
+complete_words() {
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    _sennit
+    echo "${COMPREPLY[*]}"
+}
+expect 0 '(^| )completion( |$)' complete_words sennit comp
+expect 0 '^--dump-ir --dump-dir$' complete_words sennit opt --dump
+expect 0 '(^| )--help( |$)' complete_words sennit opt --he
+exit $failures
