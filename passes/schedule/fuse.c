@@ -35,41 +35,49 @@ typedef struct fusion {
     SN_VEC(int) ready;
 } fusion;
 
-static bool stays_outside(const sn_op *op) {
-    return sn_op_class_of(op->kind) == SN_CLASS_OUTSIDE || sn_library_runs(op);
-}
-
 // A copy of `value` in dense storage, one for all who need it.
-static sn_value *stored_copy(sn_func *func, sn_value *value, sn_op *reader) {
-    sn_op *first = value->kind == SN_VALUE_RESULT ? value->def->next : func->first;
-    for (; first && first->kind == SN_OP_COPY; first = first->next)
-        if (first->operands[0] == value) return first->results[0];
-    sn_op *before = value->kind == SN_VALUE_RESULT ? value->def->next : func->first;
-    sn_builder b = {.func = func, .before = before, .origin = reader ? reader->origin : NULL};
+static sn_value *stored_copy(sn_func *func, sn_value *value, const sn_op *reader) {
+    sn_op *behind = value->kind == SN_VALUE_RESULT ? value->def->next : func->first;
+    for (sn_op *op = behind; op && op->kind == SN_OP_COPY; op = op->next)
+        if (op->operands[0] == value) return op->results[0];
+    sn_builder b = {.func = func, .before = behind, .origin = reader ? reader->origin : NULL};
     if (value->kind == SN_VALUE_RESULT) b.phase = value->def->phase;
+    if (value->kind == SN_VALUE_RESULT && value->def->origin) b.origin = value->def->origin;
     return sn_build_unary(&b, SN_OP_COPY, value);
 }
 
 // Whether a kernel or an outside op computes the value, or it is there from the start.
 static bool is_stored(const sn_value *value) {
-    if (value->kind != SN_VALUE_RESULT || stays_outside(value->def)) return true;
+    if (value->kind != SN_VALUE_RESULT || sn_stays_outside(value->def)) return true;
     sn_op_class class = sn_op_class_of(value->def->kind);
     return class != SN_CLASS_INDEX;
 }
 
-// What an outside op (or, NULL, the caller of the function) reads must be stored, and seen through strides it takes.
-static sn_value *readable(sn_func *func, sn_op *reader, int index, sn_value *value) {
+// Whether the reader (NULL: the function's caller) sees `value` through strides that it takes.
+static bool takes(const sn_op *reader, int index, const sn_strided *view) {
+    if (!reader) return view->offset == 0 && sn_strided_is_dense(view);
+    return sn_library_runs(reader) ? sn_library_takes(reader, index, view) : sn_strided_is_dense(view);
+}
+
+// What an outside op reads must be stored, and seen through strides that it takes. Of a view of something that kernels
+// would make again (a concat, say) the whole is stored, for all its readers.
+static sn_value *readable(sn_func *func, const sn_op *reader, int index, sn_value *value) {
     sn_strided view;
-    bool fine = sn_strided_view(value, &view) && is_stored(view.root) && (reader || view.offset == 0);
-    if (fine)
-        fine = reader && sn_library_runs(reader) ? sn_library_takes(reader, index, &view) : sn_strided_is_dense(&view);
-    return fine ? value : stored_copy(func, value, reader);
+    if (!sn_strided_view(value, &view)) return stored_copy(func, value, reader);
+    if (!is_stored(view.root) && view.root->def->n_operands) {
+        sn_value *root = view.root, *copy = stored_copy(func, root, reader);
+        sn_value_replace(root, copy);
+        sn_op_set_operand(copy->def, 0, root);
+        if (value == root) value = copy;
+        view.root = copy;
+    }
+    return is_stored(view.root) && takes(reader, index, &view) ? value : stored_copy(func, value, reader);
 }
 
 static void store_what_leaves(sn_func *func) {
     for (sn_op *op = func->first, *next; op; op = next) {
         next = op->next;
-        if (!stays_outside(op)) continue;
+        if (!sn_stays_outside(op)) continue;
         for (int i = op->kind == SN_OP_ASSIGN; i < op->n_operands; i++)
             sn_op_set_operand(op, i, readable(func, op, i, op->operands[i]));
     }
@@ -273,7 +281,7 @@ static void emit_all(fusion *f) {
 static void clean(fusion *f) {
     for (sn_op *op = f->func->last, *prev; op; op = prev) {
         prev = op->prev;
-        bool effect = op->kind == SN_OP_ASSIGN || op->kind == SN_OP_KERNEL || stays_outside(op);
+        bool effect = op->kind == SN_OP_ASSIGN || op->kind == SN_OP_KERNEL || sn_stays_outside(op);
         bool used = effect;
         for (int r = 0; r < op->n_results && !used; r++) used = sn_value_is_used(op->results[r]);
         if (!used) sn_op_erase(op);
@@ -284,7 +292,7 @@ static void clean(fusion *f) {
 static void place_views(fusion *f) {
     for (sn_op *op = f->func->first, *next; op; op = next) {
         next = op->next;
-        if (op->kind == SN_OP_KERNEL || stays_outside(op)) continue;
+        if (op->kind == SN_OP_KERNEL || sn_stays_outside(op)) continue;
         sn_value *from = op->operands[0];
         if (from->kind == SN_VALUE_RESULT) sn_op_move_before(op, from->def->next);
     }

@@ -4,7 +4,11 @@
 // domain with reduced segments; everything in it must then split into those segments.
 #include "passes/schedule/group.h"
 
-enum { MAX_MEMBERS = 96, MAX_DEPS = 256, MAX_INLINE_COST = 24, MAX_INLINE_LEAVES = 3 };
+enum { MAX_MEMBERS = 96, MAX_DEPS = 256, MAX_INLINE_COST = 24, MAX_INLINE_LEAVES = 3, MAX_MASK_COST = 12, MUCH_SMALLER = 8 };
+
+bool sn_stays_outside(const sn_op *op) {
+    return sn_op_class_of(op->kind) == SN_CLASS_OUTSIDE || sn_library_runs(op) || sn_restores_transposed(op);
+}
 
 static int resolve(const sn_grouping *g, int unit) {
     while (g->units[unit].merged_into >= 0) unit = g->units[unit].merged_into;
@@ -288,7 +292,7 @@ static void place(sn_grouping *g, sn_op *op) {
     if (home < 0) {
         home = new_unit(g, op, &d);
         sn_unit *u = &g->units[home];
-        u->outside = class == SN_CLASS_OUTSIDE || sn_library_runs(op);
+        u->outside = sn_stays_outside(op);
         u->closed = !grouped;
         sn_type type = op->n_results ? op->results[0]->type : op->operands[op->n_operands - 1]->type; // an assign
         u->domain = class == SN_CLASS_REDUCTION ? sn_domain_of_reduction(op) : sn_domain_of_type(type);
@@ -314,17 +318,40 @@ static void cone(const sn_grouping *g, const sn_value *value, int *ops, int *lea
     for (int i = 0; i < value->def->n_operands; i++) cone(g, value->def->operands[i], ops, leaves);
 }
 
+// Whether an inlined value of about `count` elements reads no stored value of that size.
+static bool is_made_of_less(const sn_grouping *g, const sn_value *value, int64_t count) {
+    if (value->kind != SN_VALUE_RESULT || !sn_is_inlined(g, value->def))
+        return sn_type_count(value->type) <= count / MUCH_SMALLER;
+    for (int i = 0; i < value->def->n_operands; i++)
+        if (!is_made_of_less(g, value->def->operands[i], count)) return false;
+    return true;
+}
+
+static bool is_read_outside(const sn_grouping *g, const sn_value *value) {
+    for (size_t i = 0; i < value->uses.count; i++)
+        if (sn_stays_outside(value->uses.data[i].op)) return true;
+    for (size_t i = 0; i < g->func->results.count; i++)
+        if (g->func->results.data[i] == value) return true;
+    return false;
+}
+
+// Scalars, and what cheap arithmetic makes of generators and much smaller values (masks, one-hot rows): reading them
+// back would cost more than making them again.
 static bool computed_again(const sn_grouping *g, const sn_op *op) {
     sn_op_class class = sn_op_class_of(op->kind);
-    if (class == SN_CLASS_INDEX) return !sn_restores_transposed(op);
-    if (class != SN_CLASS_POINTWISE || sn_type_count(op->results[0]->type) != 1 || op->kind == SN_OP_COPY) return false;
-    for (size_t i = 0; i < op->results[0]->uses.count; i++)
-        if (sn_op_class_of(op->results[0]->uses.data[i].op->kind) == SN_CLASS_OUTSIDE) return false;
-    for (size_t i = 0; i < g->func->results.count; i++)
-        if (g->func->results.data[i] == op->results[0]) return false;
+    if (class == SN_CLASS_INDEX) return !sn_stays_outside(op);
+    if (class != SN_CLASS_POINTWISE || op->kind == SN_OP_COPY || is_read_outside(g, op->results[0])) return false;
+    int64_t count = sn_type_count(op->results[0]->type);
+    if (count != 1 && sn_op_is_expensive(op->kind)) return false;
     int ops = 1, leaves = 0;
-    for (int i = 0; i < op->n_operands; i++) cone(g, op->operands[i], &ops, &leaves);
-    return ops <= MAX_INLINE_COST && leaves <= MAX_INLINE_LEAVES;
+    for (int i = 0; i < op->n_operands; i++) {
+        const sn_value *operand = op->operands[i];
+        bool inlined = operand->kind == SN_VALUE_RESULT && sn_is_inlined(g, operand->def);
+        if (count != 1 && !inlined && sn_type_count(operand->type) > count / MUCH_SMALLER) return false;
+        if (count != 1 && inlined && !is_made_of_less(g, operand, count)) return false;
+        cone(g, operand, &ops, &leaves);
+    }
+    return ops <= (count == 1 ? MAX_INLINE_COST : MAX_MASK_COST) && leaves <= MAX_INLINE_LEAVES;
 }
 
 void sn_group_ops(sn_func *func, sn_arena *arena, sn_grouping *out) {

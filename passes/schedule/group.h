@@ -23,6 +23,8 @@ typedef struct sn_grouping {
     int *unit_of; // by op mark; -1: computed again in each consumer
 } sn_grouping;
 
+// Whether the op is none of a kernel: a library call, a collective, an assign, a view that only restores an order.
+bool sn_stays_outside(const sn_op *op);
 // Partitions the ops of `func`. Operands of outside ops and results of the function must be stored values or views
 // that their reader takes (see fuse.c). Sets op marks.
 void sn_group_ops(sn_func *func, sn_arena *arena, sn_grouping *out);
