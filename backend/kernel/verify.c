@@ -2,13 +2,11 @@
 
 #include "backend/kernel/build.h"
 
-#include <string.h>
-
 // Who touches a buffer between two barriers: the lanes of one loop (its node), or the block as a whole (NULL), where
 // all threads load and one stores.
 typedef struct touch {
     const sn_kir_node *reader, *writer;
-    bool read, written;
+    int64_t read_min, read_max, write_min, write_max; // elements; none when min > max
 } touch;
 
 typedef struct verifier {
@@ -45,21 +43,32 @@ static touch *touch_of(verifier *v, const sn_kir_buffer *b) {
     return b->access == SN_KIR_SCRATCH ? &v->arrays[b->index] : &v->params[b->index];
 }
 
+static bool overlap(const sn_kir_node *index, int64_t min, int64_t max) {
+    return index->min <= max && index->max >= min;
+}
+
+static void widen(const sn_kir_node *index, int64_t *min, int64_t *max) {
+    if (index->min < *min) *min = index->min;
+    if (index->max > *max) *max = index->max;
+}
+
 static void check_order(verifier *v, const sn_kir_node *node) {
     if (node->buffer->access == SN_KIR_READ || node->op == SN_KIR_ATOMIC_ADD) return;
     touch *t = touch_of(v, node->buffer);
+    const sn_kir_node *index = node->in[0];
     bool write = node->op == SN_KIR_STORE;
-    bool same = v->lanes != NULL; // lanes own what they touch; the block as a whole does not
-    if (t->written && !(t->writer == v->lanes && (same || write)))
+    bool own = v->lanes != NULL; // lanes own what they touch; the block as a whole does not
+    if (overlap(index, t->write_min, t->write_max) && !(t->writer == v->lanes && (own || write)))
         fail(v, node, "no barrier after another loop's store to this buffer");
-    if (write && t->read && !(t->reader == v->lanes && same))
+    if (write && overlap(index, t->read_min, t->read_max) && !(t->reader == v->lanes && own))
         fail(v, node, "no barrier after another loop's load of this buffer");
+    // Accesses of several loops: none of them may go on, which a node that is no loop stands for.
     if (write) {
-        t->written = true;
-        t->writer = v->lanes;
-    } else { // readers in several loops: no loop may write, which the load's own node stands for
-        t->reader = t->read && t->reader != v->lanes ? node : v->lanes;
-        t->read = true;
+        t->writer = t->write_min <= t->write_max && t->writer != v->lanes ? node : v->lanes;
+        widen(index, &t->write_min, &t->write_max);
+    } else {
+        t->reader = t->read_min <= t->read_max && t->reader != v->lanes ? node : v->lanes;
+        widen(index, &t->read_min, &t->read_max);
     }
 }
 
@@ -106,10 +115,15 @@ static void walk_if(verifier *v, const sn_kir_node *node) {
     v->guards--;
 }
 
+static void forget_touches(verifier *v) {
+    const touch none = {NULL, NULL, INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN};
+    for (int i = 0; i < v->k->n_params; i++) v->params[i] = none;
+    for (int i = 0; i < v->k->n_scratch; i++) v->arrays[i] = none;
+}
+
 static void check_barrier(verifier *v, const sn_kir_node *node) {
     if (v->lanes) fail(v, node, "inside a lanes loop");
-    memset(v->params, 0, sizeof *v->params * (size_t)v->k->n_params);
-    memset(v->arrays, 0, sizeof *v->arrays * (size_t)v->k->n_scratch);
+    forget_touches(v);
 }
 
 static void walk_statement(verifier *v, const sn_kir_node *node) {
@@ -158,6 +172,7 @@ const char *sn_kir_verify(sn_kir *k) {
     v.varies = SN_NEW_N(&memory, bool, k->n_nodes + 1);
     v.params = SN_NEW_N(&memory, touch, k->n_params + 1);
     v.arrays = SN_NEW_N(&memory, touch, k->n_scratch + 1);
+    forget_touches(&v);
     walk(&v, &k->body, NULL);
     sn_arena_free(&memory);
     return v.problem;
