@@ -2,6 +2,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/package/link.h"
+#include "backend/package/report.h"
 #include "base/file.h"
 #include "runtime/package.h"
 
@@ -14,36 +15,38 @@ static void report(sn_status status, const char *subject, sn_diags *diags) {
     sn_status_free(status);
 }
 
+static sn_status write_text(const char *folder, const char *name, const sn_str *text) {
+    sn_str path = {0};
+    sn_str_printf(&path, "%s/%s", folder, name);
+    sn_status status = sn_file_write(sn_str_text(&path), sn_str_text(text), text->length);
+    sn_str_free(&path);
+    return status;
+}
+
 static sn_status write_plan(const sn_plan *plan, const char *folder) {
     json_t *json = sn_plan_to_json(plan);
     char *text = json_dumps(json, JSON_INDENT(2));
-    sn_str path = {0}, line = {0};
-    sn_str_printf(&path, "%s/plan.json", folder);
+    sn_str line = {0};
     sn_str_printf(&line, "%s\n", text);
-    sn_status status = sn_file_write(sn_str_text(&path), line.data, line.length);
-    sn_str_free(&path);
+    sn_status status = write_text(folder, "plan.json", &line);
     sn_str_free(&line);
     free(text);
     json_decref(json);
     return status;
 }
 
-static sn_status write_schedule(const sn_str *schedule, const char *folder) {
-    sn_str path = {0};
-    sn_str_printf(&path, "%s/schedule.json", folder);
-    sn_status status = sn_file_write(sn_str_text(&path), schedule->data, schedule->length);
-    sn_str_free(&path);
-    return status;
-}
-
-static sn_status write_all(const sn_package_request *request, const sn_package *package, const sn_str *schedule) {
-    sn_str folder = {0};
+static sn_status write_all(const sn_package_request *request, const sn_package *package, const sn_schedule *schedule,
+                           const sn_str *text) {
+    sn_str folder = {0}, report = {0};
     sn_str_printf(&folder, "%s.d", request->path);
+    sn_report_write(schedule, &report);
     sn_status status = sn_package_write(package, request->runner, request->path);
     if (!status) status = sn_make_directories(sn_str_text(&folder));
     if (!status) status = write_plan(request->plan, sn_str_text(&folder));
-    if (!status) status = write_schedule(schedule, sn_str_text(&folder));
+    if (!status) status = write_text(sn_str_text(&folder), "schedule.json", text);
+    if (!status) status = write_text(sn_str_text(&folder), "report.html", &report);
     sn_str_free(&folder);
+    sn_str_free(&report);
     return status;
 }
 
@@ -68,7 +71,7 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
         sn_package package = {.schedule = {text.data, text.length},
                               .kernels = {library, bytes},
                               .constants = {constants.data, constants.length}};
-        status = write_all(request, &package, &text);
+        status = write_all(request, &package, &schedule, &text);
     }
     report(status, request->path, diags);
     sn_free(library);
