@@ -10,7 +10,7 @@ static LLVMTypeRef stored_type(sn_emitter *e, sn_dtype dtype, bool vector) {
     } else if (dtype == SN_BF16 || dtype == SN_BOOL) {
         type = LLVMIntTypeInContext(e->context, 8 * (unsigned)sn_dtype_bytes(dtype));
     } else {
-        return sn_emit_type(e, dtype, vector);
+        return sn_codegen_type(e, dtype, vector);
     }
     return vector ? LLVMVectorType(type, (unsigned)e->width) : type;
 }
@@ -19,11 +19,11 @@ static LLVMValueRef from_memory(sn_emitter *e, sn_dtype dtype, LLVMValueRef x, b
     LLVMBuilderRef b = e->builder;
     switch (dtype) {
     case SN_F16:
-        return LLVMBuildFPExt(b, x, sn_emit_type(e, SN_F32, vector), "");
+        return LLVMBuildFPExt(b, x, sn_codegen_type(e, SN_F32, vector), "");
     case SN_BF16: {
-        LLVMTypeRef i32 = sn_emit_type(e, SN_I32, vector);
-        LLVMValueRef bits = LLVMBuildShl(b, LLVMBuildZExt(b, x, i32, ""), sn_emit_int(i32, 16), "");
-        return LLVMBuildBitCast(b, bits, sn_emit_type(e, SN_F32, vector), "");
+        LLVMTypeRef i32 = sn_codegen_type(e, SN_I32, vector);
+        LLVMValueRef bits = LLVMBuildShl(b, LLVMBuildZExt(b, x, i32, ""), sn_codegen_int(i32, 16), "");
+        return LLVMBuildBitCast(b, bits, sn_codegen_type(e, SN_F32, vector), "");
     }
     case SN_BOOL:
         return LLVMBuildICmp(b, LLVMIntNE, x, LLVMConstNull(LLVMTypeOf(x)), "");
@@ -41,10 +41,10 @@ static LLVMValueRef to_memory(sn_emitter *e, sn_dtype dtype, LLVMValueRef x, boo
     case SN_BF16: {
         sn_kir_node single = {.op = SN_KIR_CONST, .dtype = SN_F32};
         sn_kir_node rounding = {.op = SN_KIR_ROUND_BF16, .dtype = SN_F32, .in = {&single}};
-        LLVMTypeRef i32 = sn_emit_type(e, SN_I32, vector);
-        LLVMValueRef rounded = sn_emit_compute(e, &rounding, (LLVMValueRef[4]){x}, vector, false);
+        LLVMTypeRef i32 = sn_codegen_type(e, SN_I32, vector);
+        LLVMValueRef rounded = sn_codegen_compute(e, &rounding, (LLVMValueRef[4]){x}, vector, false);
         LLVMValueRef bits = LLVMBuildBitCast(b, rounded, i32, "");
-        return LLVMBuildTrunc(b, LLVMBuildLShr(b, bits, sn_emit_int(i32, 16), ""), type, "");
+        return LLVMBuildTrunc(b, LLVMBuildLShr(b, bits, sn_codegen_int(i32, 16), ""), type, "");
     }
     case SN_BOOL:
         return LLVMBuildZExt(b, x, type, "");
@@ -64,7 +64,8 @@ static LLVMValueRef address(sn_emitter *e, const sn_kir_buffer *b, LLVMValueRef 
 // Pointers of all lanes.
 static LLVMValueRef addresses(sn_emitter *e, const sn_kir_node *node) {
     const sn_kir_node *index = node->in[0];
-    return address(e, node->buffer, sn_emit_fits_i32(index) ? sn_emit_narrow(e, index) : sn_emit_vector(e, index));
+    return address(e, node->buffer,
+                   sn_codegen_fits_i32(index) ? sn_codegen_narrow(e, index) : sn_codegen_vector(e, index));
 }
 
 static void set_access(sn_emitter *e, const sn_kir_buffer *b, LLVMValueRef instruction) {
@@ -80,7 +81,7 @@ static LLVMValueRef alignment(sn_emitter *e, const sn_kir_buffer *b) {
 }
 
 static LLVMValueRef all_lanes(sn_emitter *e) {
-    return sn_emit_int(sn_emit_type(e, SN_BOOL, true), -1);
+    return sn_codegen_int(sn_codegen_type(e, SN_BOOL, true), -1);
 }
 
 static LLVMValueRef any_lane(sn_emitter *e, LLVMValueRef mask) {
@@ -91,8 +92,8 @@ static LLVMValueRef any_lane(sn_emitter *e, LLVMValueRef mask) {
 
 // A scalar load that may be of no use to anyone: element 0 stands in, for it always exists.
 static LLVMValueRef load_scalar(sn_emitter *e, const sn_kir_node *node, LLVMValueRef wanted) {
-    LLVMValueRef index = sn_emit_scalar(e, node->in[0]);
-    if (wanted) index = LLVMBuildSelect(e->builder, wanted, index, sn_emit_int(LLVMTypeOf(index), 0), "");
+    LLVMValueRef index = sn_codegen_scalar(e, node->in[0]);
+    if (wanted) index = LLVMBuildSelect(e->builder, wanted, index, sn_codegen_int(LLVMTypeOf(index), 0), "");
     LLVMTypeRef type = stored_type(e, node->buffer->dtype, false);
     LLVMValueRef loaded = LLVMBuildLoad2(e->builder, type, address(e, node->buffer, index), "");
     set_access(e, node->buffer, loaded);
@@ -102,10 +103,10 @@ static LLVMValueRef load_scalar(sn_emitter *e, const sn_kir_node *node, LLVMValu
 static sn_emitted load_uniform(sn_emitter *e, const sn_kir_node *node) {
     LLVMValueRef wanted = e->guards && e->mask ? any_lane(e, e->mask) : NULL;
     if (!node->in[1]) return (sn_emitted){.value = load_scalar(e, node, wanted)};
-    LLVMValueRef predicate = sn_emit_scalar(e, node->in[1]);
+    LLVMValueRef predicate = sn_codegen_scalar(e, node->in[1]);
     if (wanted) wanted = LLVMBuildAnd(e->builder, wanted, predicate, "");
     LLVMValueRef value = load_scalar(e, node, wanted ? wanted : predicate);
-    value = LLVMBuildSelect(e->builder, predicate, value, sn_emit_scalar(e, node->in[2]), "");
+    value = LLVMBuildSelect(e->builder, predicate, value, sn_codegen_scalar(e, node->in[2]), "");
     return (sn_emitted){.value = value};
 }
 
@@ -116,7 +117,7 @@ static LLVMValueRef masked_and(sn_emitter *e, LLVMValueRef mask, LLVMValueRef al
 
 static LLVMValueRef load_vector(sn_emitter *e, const sn_kir_node *node, LLVMValueRef mask) {
     const sn_kir_buffer *b = node->buffer;
-    sn_emitted index = sn_emit_get(e, node->in[0]);
+    sn_emitted index = sn_codegen_get(e, node->in[0]);
     LLVMTypeRef type = stored_type(e, b->dtype, true), pointer = LLVMPointerTypeInContext(e->context, 0);
     bool line = index.shape == SN_EMIT_LINEAR && index.stride == 1;
     if (line && !mask) {
@@ -126,24 +127,24 @@ static LLVMValueRef load_vector(sn_emitter *e, const sn_kir_node *node, LLVMValu
     }
     if (index.shape == SN_EMIT_UNIFORM) { // a predicate that varies
         LLVMValueRef scalar = load_scalar(e, node, any_lane(e, mask));
-        return to_memory(e, b->dtype, sn_emit_splat(e, scalar), true);
+        return to_memory(e, b->dtype, sn_codegen_splat(e, scalar), true);
     }
     LLVMTypeRef overloads[] = {type, line ? pointer : LLVMVectorType(pointer, (unsigned)e->width)};
     LLVMValueRef args[] = {line ? address(e, b, index.value) : addresses(e, node), alignment(e, b),
                            mask ? mask : all_lanes(e), LLVMConstNull(type)};
-    return sn_emit_call(e, line ? "llvm.masked.load" : "llvm.masked.gather", overloads, 2, args, 4);
+    return sn_codegen_call(e, line ? "llvm.masked.load" : "llvm.masked.gather", overloads, 2, args, 4);
 }
 
 static sn_emitted load(sn_emitter *e, const sn_kir_node *node) {
     bool varying = false;
     for (int i = 0; i < 3; i++)
-        varying = varying || (node->in[i] && sn_emit_get(e, node->in[i]).shape != SN_EMIT_UNIFORM);
+        varying = varying || (node->in[i] && sn_codegen_get(e, node->in[i]).shape != SN_EMIT_UNIFORM);
     if (!varying) return load_uniform(e, node);
-    LLVMValueRef predicate = node->in[1] ? sn_emit_vector(e, node->in[1]) : NULL;
+    LLVMValueRef predicate = node->in[1] ? sn_codegen_vector(e, node->in[1]) : NULL;
     LLVMValueRef loaded = load_vector(e, node, masked_and(e, e->mask, predicate));
     LLVMValueRef value = from_memory(e, node->buffer->dtype, loaded, true);
     if (predicate) {
-        LLVMValueRef otherwise = sn_emit_vector(e, node->in[2]);
+        LLVMValueRef otherwise = sn_codegen_vector(e, node->in[2]);
         value = LLVMBuildSelect(e->builder, predicate, value, otherwise, "");
     }
     return (sn_emitted){.value = value, .shape = SN_EMIT_VECTOR};
@@ -151,7 +152,7 @@ static sn_emitted load(sn_emitter *e, const sn_kir_node *node) {
 
 static void store_vector(sn_emitter *e, const sn_kir_node *node, LLVMValueRef value) {
     const sn_kir_buffer *b = node->buffer;
-    sn_emitted index = sn_emit_get(e, node->in[0]);
+    sn_emitted index = sn_codegen_get(e, node->in[0]);
     LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0);
     bool line = index.shape == SN_EMIT_LINEAR && index.stride == 1;
     if (line && !e->mask) {
@@ -161,13 +162,13 @@ static void store_vector(sn_emitter *e, const sn_kir_node *node, LLVMValueRef va
     LLVMTypeRef overloads[] = {LLVMTypeOf(value), line ? pointer : LLVMVectorType(pointer, (unsigned)e->width)};
     LLVMValueRef args[] = {value, line ? address(e, b, index.value) : addresses(e, node), alignment(e, b),
                            e->mask ? e->mask : all_lanes(e)};
-    sn_emit_call(e, line ? "llvm.masked.store" : "llvm.masked.scatter", overloads, 2, args, 4);
+    sn_codegen_call(e, line ? "llvm.masked.store" : "llvm.masked.scatter", overloads, 2, args, 4);
 }
 
 static void add_scalar(sn_emitter *e, const sn_kir_node *node, LLVMValueRef where, LLVMValueRef value) {
     LLVMValueRef old = LLVMBuildLoad2(e->builder, LLVMTypeOf(value), where, "");
     LLVMSetAlignment(old, (unsigned)sn_dtype_bytes(node->buffer->dtype));
-    LLVMValueRef sum = sn_emit_combine(e, SN_KIR_ADD, node->dtype, old, value);
+    LLVMValueRef sum = sn_codegen_combine(e, SN_KIR_ADD, node->dtype, old, value);
     LLVMSetAlignment(LLVMBuildStore(e->builder, sum, where), (unsigned)sn_dtype_bytes(node->buffer->dtype));
 }
 
@@ -175,7 +176,7 @@ static void add_scalar(sn_emitter *e, const sn_kir_node *node, LLVMValueRef wher
 static void add_lanes(sn_emitter *e, const sn_kir_node *node) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-    LLVMValueRef where = addresses(e, node), value = sn_emit_vector(e, node->in[1]), mask = e->mask;
+    LLVMValueRef where = addresses(e, node), value = sn_codegen_vector(e, node->in[1]), mask = e->mask;
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b);
     LLVMBasicBlockRef check = LLVMAppendBasicBlockInContext(e->context, e->function, "lane");
     LLVMBasicBlockRef add = LLVMAppendBasicBlockInContext(e->context, e->function, "add");
@@ -200,12 +201,13 @@ static void add_lanes(sn_emitter *e, const sn_kir_node *node) {
     LLVMPositionBuilderAtEnd(b, done);
 }
 
-void sn_emit_access(sn_emitter *e, const sn_kir_node *node) {
+void sn_codegen_access(sn_emitter *e, const sn_kir_node *node) {
     const sn_kir_buffer *b = node->buffer;
     if (node->op == SN_KIR_LOAD) {
         e->values[node->id] = load(e, node);
     } else if (!e->in_lanes) {
-        LLVMValueRef where = address(e, b, sn_emit_scalar(e, node->in[0])), value = sn_emit_scalar(e, node->in[1]);
+        LLVMValueRef where = address(e, b, sn_codegen_scalar(e, node->in[0])),
+                     value = sn_codegen_scalar(e, node->in[1]);
         if (node->op == SN_KIR_ATOMIC_ADD) {
             add_scalar(e, node, where, value);
         } else {
@@ -214,6 +216,6 @@ void sn_emit_access(sn_emitter *e, const sn_kir_node *node) {
     } else if (node->op == SN_KIR_ATOMIC_ADD) {
         add_lanes(e, node);
     } else {
-        store_vector(e, node, to_memory(e, b->dtype, sn_emit_vector(e, node->in[1]), true));
+        store_vector(e, node, to_memory(e, b->dtype, sn_codegen_vector(e, node->in[1]), true));
     }
 }

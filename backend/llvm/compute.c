@@ -17,8 +17,8 @@ static unsigned bits_of(LLVMTypeRef type) {
     }
 }
 
-LLVMValueRef sn_emit_call(sn_emitter *e, const char *intrinsic, LLVMTypeRef *overloads, int n_overloads,
-                          LLVMValueRef *args, int n_args) {
+LLVMValueRef sn_codegen_call(sn_emitter *e, const char *intrinsic, LLVMTypeRef *overloads, int n_overloads,
+                             LLVMValueRef *args, int n_args) {
     unsigned id = LLVMLookupIntrinsicID(intrinsic, strlen(intrinsic));
     SN_CHECK(id);
     LLVMValueRef callee = LLVMGetIntrinsicDeclaration(e->module, id, overloads, (size_t)n_overloads);
@@ -29,7 +29,7 @@ LLVMValueRef sn_emit_call(sn_emitter *e, const char *intrinsic, LLVMTypeRef *ove
 static LLVMValueRef intrinsic(sn_emitter *e, const char *name, const LLVMValueRef *in, int n) {
     LLVMTypeRef type = LLVMTypeOf(in[0]);
     LLVMValueRef args[3] = {in[0], n > 1 ? in[1] : NULL, n > 2 ? in[2] : NULL};
-    return sn_emit_call(e, name, &type, 1, args, n);
+    return sn_codegen_call(e, name, &type, 1, args, n);
 }
 
 static LLVMValueRef select_max(sn_emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMRealPredicate better) {
@@ -40,13 +40,13 @@ static LLVMValueRef select_max(sn_emitter *e, LLVMValueRef a, LLVMValueRef b, LL
 static LLVMValueRef round_bf16(sn_emitter *e, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     bool vector = LLVMGetTypeKind(LLVMTypeOf(x)) == LLVMVectorTypeKind;
-    LLVMTypeRef type = sn_emit_type(e, SN_I32, vector);
-    LLVMValueRef bits = LLVMBuildBitCast(b, x, type, ""), sixteen = sn_emit_int(type, 16);
-    LLVMValueRef odd = LLVMBuildAnd(b, LLVMBuildLShr(b, bits, sixteen, ""), sn_emit_int(type, 1), "");
-    LLVMValueRef sum = LLVMBuildAdd(b, LLVMBuildAdd(b, bits, sn_emit_int(type, 0x7fff), ""), odd, "");
-    LLVMValueRef quiet = LLVMBuildOr(b, bits, sn_emit_int(type, 0x400000), "");
+    LLVMTypeRef type = sn_codegen_type(e, SN_I32, vector);
+    LLVMValueRef bits = LLVMBuildBitCast(b, x, type, ""), sixteen = sn_codegen_int(type, 16);
+    LLVMValueRef odd = LLVMBuildAnd(b, LLVMBuildLShr(b, bits, sixteen, ""), sn_codegen_int(type, 1), "");
+    LLVMValueRef sum = LLVMBuildAdd(b, LLVMBuildAdd(b, bits, sn_codegen_int(type, 0x7fff), ""), odd, "");
+    LLVMValueRef quiet = LLVMBuildOr(b, bits, sn_codegen_int(type, 0x400000), "");
     LLVMValueRef rounded = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), quiet, sum, "");
-    rounded = LLVMBuildAnd(b, rounded, sn_emit_int(type, (int32_t)0xffff0000), "");
+    rounded = LLVMBuildAnd(b, rounded, sn_codegen_int(type, (int32_t)0xffff0000), "");
     return LLVMBuildBitCast(b, rounded, LLVMTypeOf(x), "");
 }
 
@@ -60,20 +60,20 @@ static LLVMValueRef sign(sn_emitter *e, LLVMValueRef x, bool is_float, bool is_s
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x);
     if (is_float) {
-        LLVMValueRef zero = sn_emit_float(type, 0), below = LLVMBuildFCmp(b, LLVMRealOLT, x, zero, "");
-        LLVMValueRef rest = LLVMBuildSelect(b, below, sn_emit_float(type, -1), x, "");
-        return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, zero, ""), sn_emit_float(type, 1), rest, "");
+        LLVMValueRef zero = sn_codegen_float(type, 0), below = LLVMBuildFCmp(b, LLVMRealOLT, x, zero, "");
+        LLVMValueRef rest = LLVMBuildSelect(b, below, sn_codegen_float(type, -1), x, "");
+        return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, zero, ""), sn_codegen_float(type, 1), rest, "");
     }
-    LLVMValueRef zero = sn_emit_int(type, 0);
+    LLVMValueRef zero = sn_codegen_int(type, 0);
     LLVMValueRef positive = LLVMBuildZExt(b, LLVMBuildICmp(b, LLVMIntNE, x, zero, ""), type, "");
     if (!is_signed) return positive;
     LLVMValueRef below = LLVMBuildICmp(b, LLVMIntSLT, x, zero, "");
-    return LLVMBuildSelect(b, below, sn_emit_int(type, -1), positive, "");
+    return LLVMBuildSelect(b, below, sn_codegen_int(type, -1), positive, "");
 }
 
 static LLVMValueRef magnitude(sn_emitter *e, LLVMValueRef x, bool is_signed) {
     if (!is_signed) return x;
-    LLVMValueRef below = LLVMBuildICmp(e->builder, LLVMIntSLT, x, sn_emit_int(LLVMTypeOf(x), 0), "");
+    LLVMValueRef below = LLVMBuildICmp(e->builder, LLVMIntSLT, x, sn_codegen_int(LLVMTypeOf(x), 0), "");
     return LLVMBuildSelect(e->builder, below, LLVMBuildNeg(e->builder, x, ""), x, "");
 }
 
@@ -103,7 +103,7 @@ static LLVMValueRef unary(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValue
         return LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
     case SN_KIR_ISINF:
         return LLVMBuildFCmp(b, LLVMRealOEQ, intrinsic(e, "llvm.fabs", &x, 1),
-                             sn_emit_float(LLVMTypeOf(x), __builtin_inf()), "");
+                             sn_codegen_float(LLVMTypeOf(x), __builtin_inf()), "");
     case SN_KIR_ROUND_F16:
         return round_f16(e, x);
     case SN_KIR_ROUND_BF16:
@@ -116,14 +116,14 @@ static LLVMValueRef unary(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValue
 static LLVMValueRef cast(sn_emitter *e, const sn_kir_node *node, LLVMValueRef x, bool vector, bool narrow) {
     LLVMBuilderRef b = e->builder;
     sn_dtype from = node->in[0]->dtype;
-    LLVMTypeRef type = sn_emit_type(e, narrow && node->dtype == SN_I64 ? SN_I32 : node->dtype, vector);
+    LLVMTypeRef type = sn_codegen_type(e, narrow && node->dtype == SN_I64 ? SN_I32 : node->dtype, vector);
     bool from_float = sn_dtype_is_float(from), to_float = sn_dtype_is_float(node->dtype);
     bool is_signed = sn_kir_is_signed(from_float ? node->dtype : from);
     if (from_float && to_float)
         return node->dtype == SN_F64 ? LLVMBuildFPExt(b, x, type, "") : LLVMBuildFPTrunc(b, x, type, "");
     if (from_float) {
         LLVMTypeRef overloads[] = {type, LLVMTypeOf(x)};
-        return sn_emit_call(e, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", overloads, 2, &x, 1);
+        return sn_codegen_call(e, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", overloads, 2, &x, 1);
     }
     if (to_float) return is_signed ? LLVMBuildSIToFP(b, x, type, "") : LLVMBuildUIToFP(b, x, type, "");
     if (bits_of(type) <= bits_of(LLVMTypeOf(x)))
@@ -135,9 +135,9 @@ static LLVMValueRef cast(sn_emitter *e, const sn_kir_node *node, LLVMValueRef x,
 static LLVMValueRef divide_signed(sn_emitter *e, LLVMValueRef x, LLVMValueRef y, bool quotient, bool floor) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x);
-    LLVMValueRef zero = sn_emit_int(type, 0), one = sn_emit_int(type, 1);
+    LLVMValueRef zero = sn_codegen_int(type, 0), one = sn_codegen_int(type, 1);
     LLVMValueRef none = LLVMBuildICmp(b, LLVMIntEQ, y, zero, "");
-    LLVMValueRef minus = LLVMBuildICmp(b, LLVMIntEQ, y, sn_emit_int(type, -1), "");
+    LLVMValueRef minus = LLVMBuildICmp(b, LLVMIntEQ, y, sn_codegen_int(type, -1), "");
     LLVMValueRef safe = LLVMBuildSelect(b, LLVMBuildOr(b, none, minus, ""), one, y, "");
     LLVMValueRef q = LLVMBuildSDiv(b, x, safe, ""), r = LLVMBuildSub(b, x, LLVMBuildMul(b, q, safe, ""), "");
     if (floor) {
@@ -154,10 +154,10 @@ static LLVMValueRef divide_signed(sn_emitter *e, LLVMValueRef x, LLVMValueRef y,
 static LLVMValueRef divide_unsigned(sn_emitter *e, LLVMValueRef x, LLVMValueRef y, bool quotient, bool never_zero) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x);
-    LLVMValueRef zero = sn_emit_int(type, 0);
+    LLVMValueRef zero = sn_codegen_int(type, 0);
     if (never_zero) return quotient ? LLVMBuildUDiv(b, x, y, "") : LLVMBuildURem(b, x, y, "");
     LLVMValueRef none = LLVMBuildICmp(b, LLVMIntEQ, y, zero, "");
-    LLVMValueRef safe = LLVMBuildSelect(b, none, sn_emit_int(type, 1), y, "");
+    LLVMValueRef safe = LLVMBuildSelect(b, none, sn_codegen_int(type, 1), y, "");
     LLVMValueRef value = quotient ? LLVMBuildUDiv(b, x, safe, "") : LLVMBuildURem(b, x, safe, "");
     return LLVMBuildSelect(b, none, zero, value, "");
 }
@@ -177,15 +177,15 @@ static LLVMValueRef shift(sn_emitter *e, const sn_kir_node *node, LLVMValueRef x
     LLVMTypeRef type = LLVMTypeOf(x);
     unsigned bits = bits_of(type);
     bool left = node->op == SN_KIR_SHL, is_signed = sn_kir_is_signed(node->dtype);
-    LLVMValueRef last = sn_emit_int(type, bits - 1);
+    LLVMValueRef last = sn_codegen_int(type, bits - 1);
     LLVMValueRef inside = LLVMBuildICmp(b, LLVMIntULE, amount, last, "");
     LLVMValueRef safe = LLVMBuildSelect(b, inside, amount, last, "");
     if (!left && is_signed) return LLVMBuildAShr(b, x, safe, "");
     LLVMValueRef value = left ? LLVMBuildShl(b, x, safe, "") : LLVMBuildLShr(b, x, safe, "");
-    return LLVMBuildSelect(b, inside, value, sn_emit_int(type, 0), "");
+    return LLVMBuildSelect(b, inside, value, sn_codegen_int(type, 0), "");
 }
 
-LLVMValueRef sn_emit_combine(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
+LLVMValueRef sn_codegen_combine(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
     LLVMBuilderRef b = e->builder;
     bool is_float = sn_dtype_is_float(dtype), is_signed = sn_kir_is_signed(dtype), is_max = op == SN_KIR_MAX;
     switch (op) {
@@ -223,7 +223,7 @@ static LLVMValueRef compare(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMVal
 }
 
 static LLVMValueRef libm_call(sn_emitter *e, const char *name, sn_dtype dtype, const LLVMValueRef *in, int n) {
-    LLVMTypeRef type = sn_emit_type(e, dtype, false), args[2] = {type, type};
+    LLVMTypeRef type = sn_codegen_type(e, dtype, false), args[2] = {type, type};
     LLVMTypeRef signature = LLVMFunctionType(type, args, (unsigned)n, false);
     LLVMValueRef callee = LLVMGetNamedFunction(e->module, name);
     if (!callee) {
@@ -261,19 +261,19 @@ static LLVMValueRef expand(sn_emitter *e, const sn_kir_function *f, const LLVMVa
     for (const sn_kir_node *step = f->body->body.first; step; step = step->next) {
         LLVMValueRef operands[4] = {0};
         for (int i = 0; i < sn_kir_op_operands(step->op); i++) operands[i] = values[step->in[i]->id];
-        values[step->id] = step->op == SN_KIR_CONST ? sn_emit_constant(e, step, vector)
-                                                    : sn_emit_compute(e, step, operands, vector, false);
+        values[step->id] = step->op == SN_KIR_CONST ? sn_codegen_constant(e, step, vector)
+                                                    : sn_codegen_compute(e, step, operands, vector, false);
     }
     return values[f->result->id];
 }
 
-LLVMValueRef sn_emit_compute(sn_emitter *e, const sn_kir_node *node, const LLVMValueRef in[4], bool vector,
-                             bool narrow) {
+LLVMValueRef sn_codegen_compute(sn_emitter *e, const sn_kir_node *node, const LLVMValueRef in[4], bool vector,
+                                bool narrow) {
     switch (node->op) {
     case SN_KIR_CAST:
         return cast(e, node, in[0], vector, narrow);
     case SN_KIR_BITCAST:
-        return LLVMBuildBitCast(e->builder, in[0], sn_emit_type(e, node->dtype, vector), "");
+        return LLVMBuildBitCast(e->builder, in[0], sn_codegen_type(e, node->dtype, vector), "");
     case SN_KIR_SELECT:
         return LLVMBuildSelect(e->builder, in[0], in[1], in[2], "");
     case SN_KIR_FMA:
@@ -299,5 +299,5 @@ LLVMValueRef sn_emit_compute(sn_emitter *e, const sn_kir_node *node, const LLVMV
         return f ? expand(e, f, in, vector) : libm(e, node, in, vector);
     }
     if (sn_kir_op_operands(node->op) == 1) return unary(e, node->op, node->in[0]->dtype, in[0]);
-    return sn_emit_combine(e, node->op, node->dtype, in[0], in[1]);
+    return sn_codegen_combine(e, node->op, node->dtype, in[0], in[1]);
 }

@@ -3,7 +3,7 @@
 
 #include "backend/kernel/build.h"
 
-LLVMTypeRef sn_emit_type(sn_emitter *e, sn_dtype dtype, bool vector) {
+LLVMTypeRef sn_codegen_type(sn_emitter *e, sn_dtype dtype, bool vector) {
     LLVMTypeRef type;
     if (dtype == SN_F32) {
         type = LLVMFloatTypeInContext(e->context);
@@ -23,24 +23,24 @@ static LLVMValueRef splat_constant(LLVMTypeRef type, LLVMValueRef scalar) {
     return LLVMConstVector(items, n);
 }
 
-LLVMValueRef sn_emit_int(LLVMTypeRef type, int64_t value) {
+LLVMValueRef sn_codegen_int(LLVMTypeRef type, int64_t value) {
     bool vector = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
     LLVMValueRef scalar = LLVMConstInt(vector ? LLVMGetElementType(type) : type, (unsigned long long)value, true);
     return vector ? splat_constant(type, scalar) : scalar;
 }
 
-LLVMValueRef sn_emit_float(LLVMTypeRef type, double value) {
+LLVMValueRef sn_codegen_float(LLVMTypeRef type, double value) {
     bool vector = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
     LLVMValueRef scalar = LLVMConstReal(vector ? LLVMGetElementType(type) : type, value);
     return vector ? splat_constant(type, scalar) : scalar;
 }
 
-LLVMValueRef sn_emit_constant(sn_emitter *e, const sn_kir_node *node, bool vector) {
-    LLVMTypeRef type = sn_emit_type(e, node->dtype, vector);
-    return sn_dtype_is_float(node->dtype) ? sn_emit_float(type, node->f64) : sn_emit_int(type, node->i64);
+LLVMValueRef sn_codegen_constant(sn_emitter *e, const sn_kir_node *node, bool vector) {
+    LLVMTypeRef type = sn_codegen_type(e, node->dtype, vector);
+    return sn_dtype_is_float(node->dtype) ? sn_codegen_float(type, node->f64) : sn_codegen_int(type, node->i64);
 }
 
-LLVMValueRef sn_emit_splat(sn_emitter *e, LLVMValueRef scalar) {
+LLVMValueRef sn_codegen_splat(sn_emitter *e, LLVMValueRef scalar) {
     LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)e->width);
     if (LLVMIsConstant(scalar) && !LLVMIsPoison(scalar)) return splat_constant(type, scalar);
     LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
@@ -50,19 +50,19 @@ LLVMValueRef sn_emit_splat(sn_emitter *e, LLVMValueRef scalar) {
     return LLVMBuildShuffleVector(e->builder, first, poison, zeros, "");
 }
 
-bool sn_emit_fits_i32(const sn_kir_node *node) {
+bool sn_codegen_fits_i32(const sn_kir_node *node) {
     return node->dtype == SN_I64 && node->min >= INT32_MIN && node->max <= INT32_MAX;
 }
 
-sn_emitted sn_emit_get(sn_emitter *e, const sn_kir_node *node) {
-    if (node->op == SN_KIR_CONST) return (sn_emitted){.value = sn_emit_constant(e, node, false)};
+sn_emitted sn_codegen_get(sn_emitter *e, const sn_kir_node *node) {
+    if (node->op == SN_KIR_CONST) return (sn_emitted){.value = sn_codegen_constant(e, node, false)};
     if (node->op == SN_KIR_BLOCK) return (sn_emitted){.value = e->block};
     SN_CHECK(e->values[node->id].value);
     return e->values[node->id];
 }
 
-LLVMValueRef sn_emit_scalar(sn_emitter *e, const sn_kir_node *node) {
-    sn_emitted x = sn_emit_get(e, node);
+LLVMValueRef sn_codegen_scalar(sn_emitter *e, const sn_kir_node *node) {
+    sn_emitted x = sn_codegen_get(e, node);
     SN_CHECK(x.shape == SN_EMIT_UNIFORM);
     return x.value;
 }
@@ -72,23 +72,23 @@ static LLVMValueRef ramp(sn_emitter *e, LLVMValueRef start, int64_t stride) {
     LLVMValueRef items[64];
     for (int i = 0; i < e->width; i++)
         items[i] = LLVMConstInt(LLVMTypeOf(start), (unsigned long long)(i * stride), true);
-    return LLVMBuildAdd(e->builder, sn_emit_splat(e, start), LLVMConstVector(items, (unsigned)e->width), "");
+    return LLVMBuildAdd(e->builder, sn_codegen_splat(e, start), LLVMConstVector(items, (unsigned)e->width), "");
 }
 
-LLVMValueRef sn_emit_vector(sn_emitter *e, const sn_kir_node *node) {
-    sn_emitted x = sn_emit_get(e, node);
-    if (x.shape == SN_EMIT_UNIFORM) return sn_emit_splat(e, x.value);
+LLVMValueRef sn_codegen_vector(sn_emitter *e, const sn_kir_node *node) {
+    sn_emitted x = sn_codegen_get(e, node);
+    if (x.shape == SN_EMIT_UNIFORM) return sn_codegen_splat(e, x.value);
     if (x.shape == SN_EMIT_LINEAR) return ramp(e, x.value, x.stride);
-    if (x.narrow) return LLVMBuildSExt(e->builder, x.value, sn_emit_type(e, SN_I64, true), "");
+    if (x.narrow) return LLVMBuildSExt(e->builder, x.value, sn_codegen_type(e, SN_I64, true), "");
     return x.value;
 }
 
-LLVMValueRef sn_emit_narrow(sn_emitter *e, const sn_kir_node *node) {
-    sn_emitted x = sn_emit_get(e, node);
+LLVMValueRef sn_codegen_narrow(sn_emitter *e, const sn_kir_node *node) {
+    sn_emitted x = sn_codegen_get(e, node);
     LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-    if (x.shape == SN_EMIT_UNIFORM) return sn_emit_splat(e, LLVMBuildTrunc(e->builder, x.value, i32, ""));
+    if (x.shape == SN_EMIT_UNIFORM) return sn_codegen_splat(e, LLVMBuildTrunc(e->builder, x.value, i32, ""));
     if (x.shape == SN_EMIT_LINEAR) return ramp(e, LLVMBuildTrunc(e->builder, x.value, i32, ""), x.stride);
-    return x.narrow ? x.value : LLVMBuildTrunc(e->builder, x.value, sn_emit_type(e, SN_I32, true), "");
+    return x.narrow ? x.value : LLVMBuildTrunc(e->builder, x.value, sn_codegen_type(e, SN_I32, true), "");
 }
 
 static sn_emitted linear_sum(sn_emitter *e, bool subtract, sn_emitted a, sn_emitted b, int64_t ma, int64_t mb) {
@@ -111,7 +111,7 @@ static bool aligned_division(const sn_emitter *e, const sn_kir_node *node, sn_em
 // Index arithmetic that keeps lanes in a line.
 static bool emit_linear(sn_emitter *e, const sn_kir_node *node, sn_emitted *out) {
     if (node->dtype != SN_I64 || sn_kir_op_operands(node->op) != 2) return false;
-    sn_emitted a = sn_emit_get(e, node->in[0]), b = sn_emit_get(e, node->in[1]);
+    sn_emitted a = sn_codegen_get(e, node->in[0]), b = sn_codegen_get(e, node->in[1]);
     int64_t ma = a.shape == SN_EMIT_LINEAR ? a.multiple : node->in[0]->multiple;
     int64_t mb = b.shape == SN_EMIT_LINEAR ? b.multiple : node->in[1]->multiple;
     if (a.shape == SN_EMIT_VECTOR || b.shape == SN_EMIT_VECTOR) return false;
@@ -147,10 +147,10 @@ static bool emit_linear(sn_emitter *e, const sn_kir_node *node, sn_emitted *out)
 // no vector multiplication of 64 bits to divide with.
 static bool narrows(const sn_kir_node *node) {
     bool any = node->dtype == SN_I64;
-    if (any && !sn_emit_fits_i32(node)) return false;
+    if (any && !sn_codegen_fits_i32(node)) return false;
     for (int i = 0; i < sn_kir_op_operands(node->op); i++) {
         if (node->in[i]->dtype != SN_I64) continue;
-        if (!sn_emit_fits_i32(node->in[i])) return false;
+        if (!sn_codegen_fits_i32(node->in[i])) return false;
         any = true;
     }
     return any && node->op != SN_KIR_BITCAST;
@@ -163,23 +163,23 @@ static sn_emitted emit_vector(sn_emitter *e, const sn_kir_node *node) {
         narrow && node->op == SN_KIR_CAST && sn_dtype_class(node->dtype) == 'u' && sn_dtype_bytes(node->dtype) == 8;
     if (from_narrow_to_wide) narrow = false; // a sign extension from i64's low half is one from i64
     for (int i = 0; i < sn_kir_op_operands(node->op); i++)
-        in[i] =
-            narrow && node->in[i]->dtype == SN_I64 ? sn_emit_narrow(e, node->in[i]) : sn_emit_vector(e, node->in[i]);
-    LLVMValueRef value = sn_emit_compute(e, node, in, true, narrow);
+        in[i] = narrow && node->in[i]->dtype == SN_I64 ? sn_codegen_narrow(e, node->in[i])
+                                                       : sn_codegen_vector(e, node->in[i]);
+    LLVMValueRef value = sn_codegen_compute(e, node, in, true, narrow);
     return (sn_emitted){.value = value, .shape = SN_EMIT_VECTOR, .narrow = narrow && node->dtype == SN_I64};
 }
 
-void sn_emit_value(sn_emitter *e, const sn_kir_node *node) {
+void sn_codegen_value(sn_emitter *e, const sn_kir_node *node) {
     LLVMValueRef in[4] = {0};
     bool uniform = true;
     for (int i = 0; i < sn_kir_op_operands(node->op); i++) {
-        sn_emitted x = sn_emit_get(e, node->in[i]);
+        sn_emitted x = sn_codegen_get(e, node->in[i]);
         uniform = uniform && x.shape == SN_EMIT_UNIFORM;
         in[i] = x.value;
     }
     sn_emitted *out = &e->values[node->id];
     if (uniform) {
-        *out = (sn_emitted){.value = sn_emit_compute(e, node, in, false, false)};
+        *out = (sn_emitted){.value = sn_codegen_compute(e, node, in, false, false)};
     } else if (!emit_linear(e, node, out)) {
         *out = emit_vector(e, node);
     }

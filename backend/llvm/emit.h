@@ -8,11 +8,11 @@
 
 #include <llvm-c/Core.h>
 
-typedef enum sn_emit_shape { SN_EMIT_UNIFORM, SN_EMIT_LINEAR, SN_EMIT_VECTOR } sn_emit_shape;
+typedef enum sn_codegen_shape { SN_EMIT_UNIFORM, SN_EMIT_LINEAR, SN_EMIT_VECTOR } sn_codegen_shape;
 
 typedef struct sn_emitted {
     LLVMValueRef value; // uniform and linear: a scalar (of lane 0); vector
-    sn_emit_shape shape;
+    sn_codegen_shape shape;
     bool narrow;              // a vector of i32 that stands for i64
     int64_t stride, multiple; // linear: the step from lane to lane; lane 0 is a multiple of `multiple`
 } sn_emitted;
@@ -34,27 +34,28 @@ typedef struct sn_emitter {
     sn_arena memory;
 } sn_emitter;
 
-LLVMValueRef sn_emit_kernel(sn_emitter *e, const sn_kir *k); // the function with the public ABI
-void sn_emit_region(sn_emitter *e, const sn_kir_region *region);
-void sn_emit_loop(sn_emitter *e, const sn_kir_node *loop);
-void sn_emit_access(sn_emitter *e, const sn_kir_node *node); // LOAD, STORE, ATOMIC_ADD
-void sn_emit_value(sn_emitter *e, const sn_kir_node *node);  // PURE, MATH, COMPARE
+LLVMValueRef sn_codegen_kernel(sn_emitter *e, const sn_kir *k); // the function with the public ABI
+void sn_codegen_region(sn_emitter *e, const sn_kir_region *region);
+void sn_codegen_loop(sn_emitter *e, const sn_kir_node *loop);
+void sn_codegen_access(sn_emitter *e, const sn_kir_node *node); // LOAD, STORE, ATOMIC_ADD
+void sn_codegen_value(sn_emitter *e, const sn_kir_node *node);  // PURE, MATH, COMPARE
 
 // The operator on LLVM values, all scalars or all vectors; `narrow`: i64 operands and result are i32.
-LLVMValueRef sn_emit_compute(sn_emitter *e, const sn_kir_node *node, const LLVMValueRef in[4], bool vector,
-                             bool narrow);
+LLVMValueRef sn_codegen_compute(sn_emitter *e, const sn_kir_node *node, const LLVMValueRef in[4], bool vector,
+                                bool narrow);
 
-sn_emitted sn_emit_get(sn_emitter *e, const sn_kir_node *node);
-LLVMValueRef sn_emit_scalar(sn_emitter *e, const sn_kir_node *node); // of a uniform value
-LLVMValueRef sn_emit_vector(sn_emitter *e, const sn_kir_node *node);
-LLVMValueRef sn_emit_narrow(sn_emitter *e, const sn_kir_node *node); // an i64 in the range of i32, as a vector of i32
-bool sn_emit_fits_i32(const sn_kir_node *node);
+sn_emitted sn_codegen_get(sn_emitter *e, const sn_kir_node *node);
+LLVMValueRef sn_codegen_scalar(sn_emitter *e, const sn_kir_node *node); // of a uniform value
+LLVMValueRef sn_codegen_vector(sn_emitter *e, const sn_kir_node *node);
+LLVMValueRef sn_codegen_narrow(sn_emitter *e,
+                               const sn_kir_node *node); // an i64 in the range of i32, as a vector of i32
+bool sn_codegen_fits_i32(const sn_kir_node *node);
 
-LLVMTypeRef sn_emit_type(sn_emitter *e, sn_dtype dtype, bool vector);
-LLVMValueRef sn_emit_int(LLVMTypeRef type, int64_t value); // splat, for a vector type
-LLVMValueRef sn_emit_float(LLVMTypeRef type, double value);
-LLVMValueRef sn_emit_constant(sn_emitter *e, const sn_kir_node *node, bool vector);
-LLVMValueRef sn_emit_splat(sn_emitter *e, LLVMValueRef scalar);
-LLVMValueRef sn_emit_call(sn_emitter *e, const char *intrinsic, LLVMTypeRef *overloads, int n_overloads,
-                          LLVMValueRef *args, int n_args);
-LLVMValueRef sn_emit_combine(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValueRef a, LLVMValueRef b);
+LLVMTypeRef sn_codegen_type(sn_emitter *e, sn_dtype dtype, bool vector);
+LLVMValueRef sn_codegen_int(LLVMTypeRef type, int64_t value); // splat, for a vector type
+LLVMValueRef sn_codegen_float(LLVMTypeRef type, double value);
+LLVMValueRef sn_codegen_constant(sn_emitter *e, const sn_kir_node *node, bool vector);
+LLVMValueRef sn_codegen_splat(sn_emitter *e, LLVMValueRef scalar);
+LLVMValueRef sn_codegen_call(sn_emitter *e, const char *intrinsic, LLVMTypeRef *overloads, int n_overloads,
+                             LLVMValueRef *args, int n_args);
+LLVMValueRef sn_codegen_combine(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValueRef a, LLVMValueRef b);

@@ -34,7 +34,7 @@ static void emit_blocks(sn_emitter *e, LLVMValueRef begin, LLVMValueRef end) {
     LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, begin, end, ""), body, done);
     LLVMPositionBuilderAtEnd(b, body);
     e->block = LLVMBuildPhi(b, LLVMTypeOf(begin), "block");
-    sn_emit_region(e, &e->k->body);
+    sn_codegen_region(e, &e->k->body);
     LLVMValueRef next = LLVMBuildNSWAdd(b, e->block, LLVMConstInt(LLVMTypeOf(begin), 1, false), "");
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
     LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, end, ""), body, done);
@@ -65,7 +65,7 @@ static LLVMValueRef emit_worker(sn_emitter *e, LLVMTypeRef *type) {
     return e->function;
 }
 
-LLVMValueRef sn_emit_kernel(sn_emitter *e, const sn_kir *k) {
+LLVMValueRef sn_codegen_kernel(sn_emitter *e, const sn_kir *k) {
     LLVMTypeRef worker_type, pointer = LLVMPointerTypeInContext(e->context, 0);
     LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context), types[] = {pointer, i64, i64};
     e->k = k;

@@ -112,7 +112,7 @@ static sn_status build_module(LLVMContextRef context, sn_kir *const *kernels, si
     LLVMDisposeTargetData(layout);
     sn_emitter e = {.context = context, .module = module, .width = t->width};
     e.builder = LLVMCreateBuilderInContext(context);
-    for (size_t i = first; i < n; i += stride) sn_emit_kernel(&e, kernels[i]);
+    for (size_t i = first; i < n; i += stride) sn_codegen_kernel(&e, kernels[i]);
     LLVMDisposeBuilder(e.builder);
     sn_kir_math_free(&e.math);
     set_target_attributes(module, t);

@@ -18,7 +18,7 @@ static LLVMBasicBlockRef new_block(sn_emitter *e, const char *name) {
 }
 
 static LLVMValueRef i64(sn_emitter *e, int64_t value) {
-    return sn_emit_int(LLVMInt64TypeInContext(e->context), value);
+    return sn_codegen_int(LLVMInt64TypeInContext(e->context), value);
 }
 
 // `values` are the accumulators: in the body they are phis, after end_loop what the loop left.
@@ -63,8 +63,8 @@ static void end_loop(sn_emitter *e, basic_loop *loop, LLVMValueRef *values) {
 
 static LLVMValueRef identity(sn_emitter *e, const sn_kir_acc *acc, bool vector) {
     sn_kir_scalar value = sn_kir_scalar_identity(acc->op, acc->result->dtype);
-    LLVMTypeRef type = sn_emit_type(e, acc->result->dtype, vector);
-    return sn_dtype_is_float(acc->result->dtype) ? sn_emit_float(type, value.f64) : sn_emit_int(type, value.i64);
+    LLVMTypeRef type = sn_codegen_type(e, acc->result->dtype, vector);
+    return sn_dtype_is_float(acc->result->dtype) ? sn_codegen_float(type, value.f64) : sn_codegen_int(type, value.i64);
 }
 
 static int count_accs(const sn_kir_node *loop) {
@@ -77,10 +77,10 @@ static int count_accs(const sn_kir_node *loop) {
 static void accumulate(sn_emitter *e, const sn_kir_node *loop, LLVMValueRef *values, bool vector) {
     int i = 0;
     for (const sn_kir_acc *acc = loop->acc; acc; acc = acc->link, i++) {
-        LLVMValueRef next = vector ? sn_emit_vector(e, acc->next) : sn_emit_scalar(e, acc->next);
+        LLVMValueRef next = vector ? sn_codegen_vector(e, acc->next) : sn_codegen_scalar(e, acc->next);
         if (acc->reduce && vector && e->mask && loop->mapping == SN_KIR_LANES)
             next = LLVMBuildSelect(e->builder, e->mask, next, identity(e, acc, true), "");
-        values[i] = acc->reduce ? sn_emit_combine(e, acc->op, acc->result->dtype, next, values[i]) : next;
+        values[i] = acc->reduce ? sn_codegen_combine(e, acc->op, acc->result->dtype, next, values[i]) : next;
     }
 }
 
@@ -113,7 +113,7 @@ static bool emit_unrolled(sn_emitter *e, const sn_kir_node *loop, LLVMValueRef *
     if (trips > 8 || trips * nodes_in(&loop->body) > 160) return false;
     for (int64_t i = low->i64; i < high->i64; i += loop->step) {
         enter_iteration(e, loop, i64(e, i), values, vector);
-        sn_emit_region(e, &loop->body);
+        sn_codegen_region(e, &loop->body);
         accumulate(e, loop, values, vector);
     }
     return true;
@@ -125,13 +125,13 @@ static void emit_serial(sn_emitter *e, const sn_kir_node *loop) {
     LLVMValueRef *values = SN_NEW_N(&e->memory, LLVMValueRef, n + 1);
     for (const sn_kir_acc *acc = loop->acc; acc; acc = acc->link)
         values[i++] = acc->reduce ? identity(e, acc, vector)
-                                  : (vector ? sn_emit_vector(e, acc->init) : sn_emit_scalar(e, acc->init));
+                                  : (vector ? sn_codegen_vector(e, acc->init) : sn_codegen_scalar(e, acc->init));
     if (!emit_unrolled(e, loop, values, vector)) {
         bool guarded = loop->in[0]->max >= loop->in[1]->min;
-        LLVMValueRef low = sn_emit_scalar(e, loop->in[0]), high = sn_emit_scalar(e, loop->in[1]);
+        LLVMValueRef low = sn_codegen_scalar(e, loop->in[0]), high = sn_codegen_scalar(e, loop->in[1]);
         basic_loop basic = begin_loop(e, low, high, loop->step, guarded, values, n);
         enter_iteration(e, loop, basic.index, values, vector);
-        sn_emit_region(e, &loop->body);
+        sn_codegen_region(e, &loop->body);
         accumulate(e, loop, values, vector);
         end_loop(e, &basic, values);
     }
@@ -159,7 +159,7 @@ static void emit_vector_iteration(sn_emitter *e, lanes_loop *l, LLVMValueRef at,
                      .shape = SN_EMIT_LINEAR,
                      .stride = l->node->step,
                      .multiple = sn_kir_gcd(l->node->in[0]->multiple, e->width * l->node->step)};
-    sn_emit_region(e, &l->node->body);
+    sn_codegen_region(e, &l->node->body);
     accumulate(e, l->node, accs, true);
 }
 
@@ -180,7 +180,7 @@ static void merge_unrolled(sn_emitter *e, lanes_loop *l) {
             const sn_kir_acc *acc = l->node->acc;
             for (int i = 0; i < l->n_accs; i++, acc = acc->link) {
                 LLVMValueRef *into = &l->accs[u * l->n_accs + i];
-                *into = sn_emit_combine(e, acc->op, acc->result->dtype, *into, l->accs[(u + half) * l->n_accs + i]);
+                *into = sn_codegen_combine(e, acc->op, acc->result->dtype, *into, l->accs[(u + half) * l->n_accs + i]);
             }
         }
 }
@@ -193,7 +193,7 @@ static void emit_rest(sn_emitter *e, lanes_loop *l, LLVMValueRef from) {
     for (int i = 0; i < e->width; i++) iota[i] = LLVMConstInt(i32, (unsigned)i, false);
     basic_loop basic = begin_loop(e, from, l->count, e->width, true, l->accs, l->n_accs); // at most once
     LLVMValueRef lanes = LLVMConstVector(iota, (unsigned)e->width);
-    LLVMValueRef limit = sn_emit_splat(e, LLVMBuildTrunc(b, left, i32, ""));
+    LLVMValueRef limit = sn_codegen_splat(e, LLVMBuildTrunc(b, left, i32, ""));
     e->mask = LLVMBuildICmp(b, LLVMIntULT, lanes, limit, "");
     emit_vector_iteration(e, l, basic.index, 0, l->accs);
     e->mask = NULL;
@@ -210,14 +210,14 @@ static LLVMValueRef halves(sn_emitter *e, LLVMValueRef x, int n, bool upper) {
 
 static LLVMValueRef across_lanes(sn_emitter *e, const sn_kir_acc *acc, LLVMValueRef x) {
     for (int n = e->width; n > 1; n /= 2)
-        x = sn_emit_combine(e, acc->op, acc->result->dtype, halves(e, x, n, false), halves(e, x, n, true));
+        x = sn_codegen_combine(e, acc->op, acc->result->dtype, halves(e, x, n, false), halves(e, x, n, true));
     return LLVMBuildExtractElement(e->builder, x, LLVMConstInt(LLVMInt32TypeInContext(e->context), 0, false), "");
 }
 
 static lanes_loop analyse(sn_emitter *e, const sn_kir_node *node) {
-    lanes_loop l = {.node = node, .low = sn_emit_scalar(e, node->in[0]), .n_accs = count_accs(node), .unroll = 1};
+    lanes_loop l = {.node = node, .low = sn_codegen_scalar(e, node->in[0]), .n_accs = count_accs(node), .unroll = 1};
     const sn_kir_node *low = node->in[0], *high = node->in[1];
-    LLVMValueRef span = LLVMBuildSub(e->builder, sn_emit_scalar(e, high), l.low, "");
+    LLVMValueRef span = LLVMBuildSub(e->builder, sn_codegen_scalar(e, high), l.low, "");
     l.count = span;
     if (node->step != 1) {
         LLVMValueRef up = LLVMBuildAdd(e->builder, span, i64(e, node->step - 1), "");
@@ -262,7 +262,7 @@ static void emit_lanes(sn_emitter *e, const sn_kir_node *node) {
         e->values[acc->result->id] = (sn_emitted){.value = across_lanes(e, acc, l.accs[i++])};
 }
 
-void sn_emit_loop(sn_emitter *e, const sn_kir_node *loop) {
+void sn_codegen_loop(sn_emitter *e, const sn_kir_node *loop) {
     if (loop->mapping == SN_KIR_LANES) {
         emit_lanes(e, loop);
     } else {
@@ -272,12 +272,12 @@ void sn_emit_loop(sn_emitter *e, const sn_kir_node *loop) {
 
 static void emit_branches(sn_emitter *e, const sn_kir_node *node) {
     LLVMBasicBlockRef then = new_block(e, "then"), orelse = new_block(e, "else"), merge = new_block(e, "merge");
-    LLVMBuildCondBr(e->builder, sn_emit_scalar(e, node->in[0]), then, orelse);
+    LLVMBuildCondBr(e->builder, sn_codegen_scalar(e, node->in[0]), then, orelse);
     LLVMPositionBuilderAtEnd(e->builder, then);
-    sn_emit_region(e, &node->body);
+    sn_codegen_region(e, &node->body);
     LLVMBuildBr(e->builder, merge);
     LLVMPositionBuilderAtEnd(e->builder, orelse);
-    sn_emit_region(e, &node->orelse);
+    sn_codegen_region(e, &node->orelse);
     LLVMBuildBr(e->builder, merge);
     LLVMPositionBuilderAtEnd(e->builder, merge);
 }
@@ -287,22 +287,22 @@ static void emit_arm(sn_emitter *e, const sn_kir_region *region, LLVMValueRef co
     if (!region->first) return;
     e->mask = outer ? LLVMBuildAnd(e->builder, outer, condition, "") : condition;
     e->guards++;
-    sn_emit_region(e, region);
+    sn_codegen_region(e, region);
     e->guards--;
     e->mask = outer;
 }
 
 static void emit_if(sn_emitter *e, const sn_kir_node *node) {
-    if (sn_emit_get(e, node->in[0]).shape == SN_EMIT_UNIFORM) {
+    if (sn_codegen_get(e, node->in[0]).shape == SN_EMIT_UNIFORM) {
         emit_branches(e, node);
         return;
     }
-    LLVMValueRef condition = sn_emit_vector(e, node->in[0]);
+    LLVMValueRef condition = sn_codegen_vector(e, node->in[0]);
     emit_arm(e, &node->body, condition);
     if (node->orelse.first) emit_arm(e, &node->orelse, LLVMBuildNot(e->builder, condition, ""));
 }
 
-void sn_emit_region(sn_emitter *e, const sn_kir_region *region) {
+void sn_codegen_region(sn_emitter *e, const sn_kir_region *region) {
     for (const sn_kir_node *node = region->first; node; node = node->next) {
         switch (node->op) {
         case SN_KIR_CONST:
@@ -311,16 +311,16 @@ void sn_emit_region(sn_emitter *e, const sn_kir_region *region) {
         case SN_KIR_LOAD:
         case SN_KIR_STORE:
         case SN_KIR_ATOMIC_ADD:
-            sn_emit_access(e, node);
+            sn_codegen_access(e, node);
             break;
         case SN_KIR_FOR:
-            sn_emit_loop(e, node);
+            sn_codegen_loop(e, node);
             break;
         case SN_KIR_IF:
             emit_if(e, node);
             break;
         default:
-            sn_emit_value(e, node);
+            sn_codegen_value(e, node);
         }
     }
 }
