@@ -41,7 +41,8 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     snprintf(count, sizeof count, "%d", ranks);
     words line = {0};
     if (ranks > 1) add_mpirun(&line, count);
-    sn_vec_push(&line, program);
+    char *path = realpath(program, NULL); // a bare name would be looked for on PATH
+    sn_vec_push(&line, path ? path : program);
     for (; *arguments; arguments++) sn_vec_push(&line, *arguments);
     sn_vec_push(&line, NULL);
     fflush(NULL);
@@ -62,5 +63,6 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
                               : wait_for(child, exit_status);
     signal(SIGINT, interrupt);
     sn_vec_free(&line);
+    free(path);
     return status;
 }

@@ -4,7 +4,7 @@
 #include "frontend/onnx.h"
 
 // Sizes come from, in this order: --dim NAME=N; --batch for a symbolic first dim; the shapes of DIR/INPUT.npy when
-// `data` is a folder. What is still open is an error that names each dim.
+// `data` is a folder; the caller's own for the first dim. What is still open is an error that names each dim.
 typedef struct sn_model_source {
     sn_onnx_model *model;
     sn_onnx_options import; // ready for sn_onnx_import; its lists are in the arena
@@ -12,7 +12,8 @@ typedef struct sn_model_source {
     int64_t batch; // the first dim of the data inputs; 0 when there is none
 } sn_model_source;
 
-// `data` is a folder, a token file, or NULL. False when diags got errors; close it in either case.
-bool sn_model_source_open(const char *path, const sn_options *options, const char *data, sn_onnx_mode mode,
-                          sn_diags *diags, sn_model_source *out);
+// `data` is a folder, a token file, or NULL; `batch` stands in for --batch where the user leaves it out (0: nothing
+// does). False when diags got errors; close it in either case.
+bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch,
+                          sn_onnx_mode mode, sn_diags *diags, sn_model_source *out);
 void sn_model_source_close(sn_model_source *source);

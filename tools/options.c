@@ -7,7 +7,7 @@ enum {
 #include "tools/commands.def"
 #undef SN_COMMAND
     BUILD = TRAIN | COMPILE | VERIFY,
-    RUN = TRAIN | COMPILE | VERIFY, // `compile` fixes them in the executable; its command line overrides them
+    RUN = TRAIN | COMPILE | VERIFY | EVAL, // `compile` fixes them in the executable; its command line overrides them
 };
 
 // The types of the run options' table in terms of the parser's.

@@ -1,0 +1,206 @@
+#include "tools/training.h"
+
+#include "backend/package/package.h"
+#include "frontend/onnx.h"
+#include "passes/pass.h"
+#include "passes/plugin.h"
+#include "passes/training/training.h"
+#include "runtime/options.h"
+#include "tools/model.h"
+#include "tools/passes.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void sn_train_rules(const sn_options *options, sn_arena *arena, sn_parameter_rules *out) {
+    SN_VEC(const char *) frozen = {0}, trainable = {0};
+    const char *text;
+    for (size_t i = 0; (text = sn_options_item(options, "frozen", i)); i++) sn_vec_push(&frozen, text);
+    for (size_t i = 0; (text = sn_options_item(options, "trainable", i)); i++) sn_vec_push(&trainable, text);
+    *out = (sn_parameter_rules){
+        .n_frozen = (int)frozen.count,
+        .n_trainable = (int)trainable.count,
+        .frozen = sn_arena_copy(arena, frozen.data, frozen.count * sizeof *frozen.data),
+        .trainable = sn_arena_copy(arena, trainable.data, trainable.count * sizeof *trainable.data),
+    };
+    sn_vec_free(&frozen);
+    sn_vec_free(&trainable);
+}
+
+static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *diags, sn_training *out) {
+    *out = sn_training_default();
+    out->loss = sn_options_text(options, "loss", NULL);
+    out->ignore_index = sn_options_int(options, "ignore-index", out->ignore_index);
+    out->clip = sn_options_number(options, "clip", 0);
+    out->accumulate = (int)sn_options_int(options, "accumulate", 1);
+    out->with_gradients = sn_options_has(options, "save-gradients");
+    sn_train_rules(options, arena, &out->parameters);
+    const char *optimizer = sn_options_text(options, "optimizer", NULL);
+    return !optimizer || sn_optimizer_parse(optimizer, diags, &out->optimizer);
+}
+
+static bool read_plan(const sn_options *options, sn_diags *diags, sn_plan *out) {
+    const char *path = sn_options_text(options, "plan", NULL);
+    int accumulate = (int)sn_options_int(options, "accumulate", 1);
+    if (!path) {
+        *out = sn_plan_data_parallel((int)sn_options_int(options, "ranks", 1), accumulate);
+        return true;
+    }
+    json_error_t error;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!json) {
+        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: line %d: %s", error.line, error.text);
+        return false;
+    }
+    bool good = sn_plan_from_json(json, path, diags, out);
+    json_decref(json);
+    if (good && sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != sn_plan_ranks(out)) {
+        sn_error(diags, "E0406", path, "leave --ranks out", "the plan is for %d ranks", sn_plan_ranks(out));
+        good = false;
+    }
+    return good;
+}
+
+int sn_train_ranks(const sn_options *options, sn_diags *diags) {
+    sn_plan plan;
+    return read_plan(options, diags, &plan) ? sn_plan_ranks(&plan) : 0;
+}
+
+static bool read_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out) {
+    const char *text = sn_options_text(options, "train-mode", "as-exported");
+    if (strcmp(text, "all") == 0)
+        *out = SN_ONNX_TRAINING;
+    else if (strcmp(text, "as-exported") == 0)
+        *out = SN_ONNX_AS_EXPORTED;
+    else if (strcmp(text, "none") == 0)
+        *out = SN_ONNX_INFERENCE;
+    else {
+        sn_error(diags, "E0309", "--train-mode", "one of all, as-exported, none", "'%s' is no training mode", text);
+        return false;
+    }
+    return true;
+}
+
+// sennit-rank lies beside the command itself.
+static char *find_runner(sn_arena *arena) {
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0) length = 0;
+    self[length] = 0;
+    char *slash = strrchr(self, '/');
+    return sn_arena_printf(arena, "%.*s/sennit-rank", slash ? (int)(slash - self) : 1, slash ? self : ".");
+}
+
+// The label arguments: those that the loss added, which the model does not have.
+static sn_texts find_labels(const sn_options *options, sn_arena *arena) {
+    const char *loss = sn_options_text(options, "loss", NULL), *comma = loss ? strchr(loss, ',') : NULL;
+    sn_texts labels = {0};
+    if (!comma) return labels;
+    labels.items = SN_NEW(arena, const char *);
+    labels.items[labels.count++] = comma + 1;
+    return labels;
+}
+
+static const sn_option *find_run_option(const char *name) {
+    for (size_t i = 0; i < sn_run_option_count; i++)
+        if (strcmp(sn_run_option_table[i].spelling, name) == 0) return &sn_run_option_table[i];
+    return NULL;
+}
+
+// Run options on a `compile` line are kept in the executable.
+static sn_setting *read_settings(const sn_options *options, sn_arena *arena, size_t *count) {
+    sn_setting *settings = SN_NEW_N(arena, sn_setting, options->given.count + 1);
+    *count = 0;
+    for (size_t i = 0; i < options->given.count; i++) {
+        const char *name = options->given.data[i].spec->name;
+        if (!find_run_option(name)) continue;
+        const char *value = options->given.data[i].text;
+        settings[(*count)++] = (sn_setting){name, value ? value : ""};
+    }
+    return settings;
+}
+
+const char *const *sn_train_run_arguments(const sn_options *options, sn_arena *arena) {
+    size_t count;
+    const sn_setting *settings = read_settings(options, arena, &count);
+    const char **arguments = SN_NEW_N(arena, const char *, 2 * count + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        const char *value = find_run_option(settings[i].name)->value;
+        arguments[n++] = sn_arena_printf(arena, "--%s", settings[i].name);
+        if (value && value[0]) arguments[n++] = settings[i].value;
+    }
+    return arguments;
+}
+
+static bool run_passes(const sn_options *options, const sn_train_build *build, sn_module *module,
+                       sn_pass_context *context) {
+    sn_pipeline_options pipeline = sn_command_pipeline(options);
+    if (build->inference && !pipeline.pipeline) pipeline.pipeline = sn_inference_pipeline();
+    if (sn_options_has(options, "print-pipeline")) {
+        sn_passes_print(context, &pipeline, stdout);
+        return false;
+    }
+    return sn_passes_run(module, context, &pipeline);
+}
+
+static bool package(const sn_options *options, const sn_train_build *build, const sn_training *training,
+                    const sn_plan *plan, sn_module *module, sn_arena *arena, sn_diags *diags) {
+    const char *target = sn_options_text(options, "target", "cpu");
+    if (strncmp(target, "cuda", 4) == 0) {
+        if (strcmp(sn_options_text(options, "emit", "executable"), "source") == 0)
+            return sn_package_cuda_source(module, build->output, diags);
+        sn_error(diags, "E0502", "--target", "add --emit=source for the kernels' CUDA C, or use --target cpu",
+                 "executables for %s are not made yet", target);
+        return false;
+    }
+    const char *model = options->arguments.data[0];
+    char *path = realpath(model, NULL);
+    struct stat info = {0};
+    if (path) stat(path, &info);
+    sn_package_request request = {.path = build->output, .runner = find_runner(arena), .plan = plan};
+    request.schedule = (sn_schedule_request){
+        .model_path = path ? path : model,
+        .model_bytes = info.st_size,
+        .model_hash = sn_arena_printf(arena, "%016" PRIx64, plan->model_hash),
+        .plan_hash = sn_arena_printf(arena, "%016" PRIx64, sn_plan_hash(plan)),
+        .microbatches = training->accumulate,
+        .lr = training->optimizer.lr,
+    };
+    sn_texts labels = find_labels(options, arena);
+    request.schedule.labels = &labels;
+    request.schedule.settings = read_settings(options, arena, &request.schedule.n_settings);
+    bool good = sn_package_build(module, &request, diags);
+    free(path);
+    return good;
+}
+
+bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn_diags *diags) {
+    sn_arena arena = {0};
+    sn_training training;
+    sn_plan plan;
+    sn_onnx_mode mode;
+    sn_model_source source = {0};
+    sn_module *module = NULL;
+    bool good = read_training(options, &arena, diags, &training) & read_plan(options, diags, &plan) &
+                read_mode(options, diags, &mode);
+    if (build->ranks) plan = sn_plan_data_parallel(build->ranks, training.accumulate);
+    training.with_gradients |= build->with_gradients;
+    const char *data = sn_options_text(options, "data", NULL);
+    good = good && sn_model_source_open(options->arguments.data[0], options, data, build->batch, mode, diags, &source);
+    if (good) module = sn_onnx_import(source.model, &source.import, diags);
+    if (module) {
+        sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan};
+        good = run_passes(options, build, module, &context) && module->form == SN_FORM_SCHED &&
+               package(options, build, &training, &plan, module, &arena, diags);
+    }
+    bool made = module && good;
+    sn_module_free(module);
+    sn_model_source_close(&source);
+    sn_arena_free(&arena);
+    return made;
+}

@@ -1,0 +1,23 @@
+// From a command line to a train executable: what `train`, `compile` and `verify` share.
+#pragma once
+#include "base/diag.h"
+#include "base/options.h"
+#include "passes/training/parameters.h"
+
+typedef struct sn_train_build {
+    const char *output; // the executable's path
+    int ranks;          // 0: as the options say
+    int64_t batch;      // where --batch is left out and the model's is symbolic; 0: that is an error
+    bool with_gradients;
+    bool inference; // the forward pass alone
+} sn_train_build;
+
+// The ranks that --ranks or --plan ask for; 1 by default. 0 after an error.
+int sn_train_ranks(const sn_options *options, sn_diags *diags);
+// Compiles argument 0 of the command line to build->output. False when diags got errors, or when --print-pipeline or
+// --stop-after ended it early (build->output is then not written).
+bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn_diags *diags);
+// --frozen and --trainable; the lists are in the arena.
+void sn_train_rules(const sn_options *options, sn_arena *arena, sn_parameter_rules *out);
+// Run options of this command line, as the train executable takes them: NULL-terminated, in the arena.
+const char *const *sn_train_run_arguments(const sn_options *options, sn_arena *arena);
