@@ -45,3 +45,7 @@ void sn_rule_avg_pool_grad(sn_lower *l, const sn_op *op, const sn_point *point, 
 sn_kir_node *sn_rule_wrap_index(sn_lower *l, sn_kir_node *index, int64_t size);
 // The operator of a reduction or scatter ("add", "mul", …) on elements of a type; bools combine as {0, 1}.
 sn_kir_node *sn_rule_combine(sn_lower *l, sn_kir_op op, sn_kir_node *a, sn_kir_node *b);
+// What a scatter leaves where `update` meets `old`; where SCATTER_ND's update at `from` goes (coordinates of the
+// result).
+sn_kir_node *sn_rule_scattered(sn_lower *l, const sn_op *op, sn_kir_node *old, sn_kir_node *update);
+void sn_rule_scatter_target(sn_lower *l, const sn_op *op, const sn_point *from, sn_point *at);

@@ -145,8 +145,7 @@ void sn_rule_gather_grad(sn_lower *l, const sn_op *op, const sn_point *point, sn
     out[0] = sn_lower_round(l, sum, type.dtype);
 }
 
-// What a scatter leaves where `update` meets `old`.
-static sn_kir_node *scattered(sn_lower *l, const sn_op *op, sn_kir_node *old, sn_kir_node *update) {
+sn_kir_node *sn_rule_scattered(sn_lower *l, const sn_op *op, sn_kir_node *old, sn_kir_node *update) {
     const char *reduction = sn_op_string(op, "reduction");
     sn_dtype dtype = op->results[0]->type.dtype;
     switch (reduction[1]) {
@@ -181,10 +180,18 @@ void sn_rule_scatter_elements(sn_lower *l, const sn_op *op, const sn_point *poin
     sn_kir_node *hit = sn_kir_eq(l->k, index, point->at[axis]);
     if (inside) hit = sn_kir_and(l->k, hit, inside);
     sn_kir_node *update = sn_lower_element(l, op->operands[2], &where);
-    sn_kir_set_carry(l->k, now, sn_kir_select(l->k, hit, scattered(l, op, now, update), now));
+    sn_kir_set_carry(l->k, now, sn_kir_select(l->k, hit, sn_rule_scattered(l, op, now, update), now));
     sn_lower_end(l);
     sn_lower_unguard(l, outer);
     out[0] = sn_kir_carried(l->k, now);
+}
+
+void sn_rule_scatter_target(sn_lower *l, const sn_op *op, const sn_point *from, sn_point *at) {
+    const sn_value *indices = op->operands[1];
+    int last = indices->type.rank - 1, tuple = (int)indices->type.dim[last];
+    sn_point where = *from;
+    index_tuple(l, indices, &where, op->operands[0], 0, at);
+    for (int d = tuple; d < op->results[0]->type.rank; d++) at->at[d] = from->at[last + d - tuple];
 }
 
 void sn_rule_scatter_nd(sn_lower *l, const sn_op *op, const sn_point *point, sn_kir_node **out) {
@@ -200,7 +207,7 @@ void sn_rule_scatter_nd(sn_lower *l, const sn_op *op, const sn_point *point, sn_
     for (int j = 0; j < tuple; j++) hit = sn_kir_and(l->k, hit, sn_kir_eq(l->k, at.at[j], point->at[j]));
     for (int d = tuple; d < type.rank; d++) from.at[last + d - tuple] = point->at[d];
     sn_kir_node *update = sn_lower_element(l, op->operands[2], &from);
-    sn_kir_set_carry(l->k, now, sn_kir_select(l->k, hit, scattered(l, op, now, update), now));
+    sn_kir_set_carry(l->k, now, sn_kir_select(l->k, hit, sn_rule_scattered(l, op, now, update), now));
     sn_lower_end(l);
     out[0] = sn_kir_carried(l->k, now);
 }

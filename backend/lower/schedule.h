@@ -22,4 +22,8 @@ void sn_schedule_map(sn_lowering *lowering);
 // thing.
 bool sn_schedule_rows(sn_lowering *lowering);
 
+// Scatters, and running sums and products, that are a kernel of their own; false (nothing done) for other bodies.
+bool sn_schedule_scatter(sn_lowering *lowering);
+bool sn_schedule_scan(sn_lowering *lowering);
+
 sn_kir_node *sn_kir_at_most(sn_kir *k, sn_kir_node *value, int64_t limit); // min(value, limit)

@@ -13,6 +13,7 @@ enum {
     MAX_SCRATCH = 8,
     MAX_REDUCTIONS = 64,
     MAX_OPS = 1024,
+    MAX_RESULTS = 64,
     SHORT_ROW = 32,
     ROW_BLOCK_ELEMENTS = 8192,
     SCRATCH_BYTES = 64 << 10,
@@ -131,6 +132,16 @@ static bool is_row_result(const rows *r, sn_type type) {
                                                  : sn_domain_fits_row(&r->domain, type, segments);
 }
 
+// The phase in whose loop a full result is stored: the one that can compute it; a result that is written over an
+// operand waits for the end, since later phases may read the operand.
+static int store_phase(rows *r, size_t result) {
+    const sn_func *body = r->lowering->body;
+    int n, phase = phase_of_value(r, body->results.data[result]);
+    const int64_t *inplace = sn_op_ints(r->lowering->op, "inplace", &n);
+    bool tied = (int)result < n && inplace[result] >= 0;
+    return tied || phase >= r->n_phases ? r->n_phases : phase;
+}
+
 // Expensive full values that more than one phase needs get a scratch row, while there is room.
 static void choose_scratch(rows *r) {
     const sn_func *body = r->lowering->body;
@@ -138,7 +149,7 @@ static void choose_scratch(rows *r) {
     int64_t row = sn_domain_count(&r->domain, true), bytes = 0;
     for (int i = 0; i < r->n_reductions; i++) mark_phase(r, r->reductions[i]->operands[0], r->phase_of[i]);
     for (size_t i = 0; i < body->results.count; i++)
-        if (!is_row_result(r, body->results.data[i]->type)) mark_phase(r, body->results.data[i], r->n_phases);
+        if (!is_row_result(r, body->results.data[i]->type)) mark_phase(r, body->results.data[i], store_phase(r, i));
     SN_FOR_OPS(op, body) {
         uint32_t phases = r->phases_of_op[op->mark];
         int segments[SN_MAX_RANK];
@@ -222,6 +233,32 @@ static void announce_scratch(rows *r, int phase) {
     if (any) sn_kir_barrier(l->k);
 }
 
+static bool stores_in(rows *r, int phase) {
+    const sn_func *body = r->lowering->body;
+    for (size_t i = 0; i < body->results.count; i++)
+        if (!is_row_result(r, body->results.data[i]->type) && store_phase(r, i) == phase) return true;
+    return false;
+}
+
+// First all values, then all stores: results may be tied to operands.
+static void store_full_results(rows *r, int phase) {
+    sn_lowering *lowering = r->lowering;
+    const sn_func *body = lowering->body;
+    sn_kir_node *values[MAX_RESULTS] = {0};
+    SN_CHECK(body->results.count <= MAX_RESULTS);
+    for (int store = 0; store < 2; store++) {
+        for (size_t i = 0; i < body->results.count; i++) {
+            const sn_value *value = body->results.data[i];
+            if (is_row_result(r, value->type) || store_phase(r, i) != phase) continue;
+            sn_point point = point_of(r, value->type, false);
+            if (store)
+                sn_lowering_store(lowering, i, &point, values[i]);
+            else
+                values[i] = sn_lower_element(&lowering->l, value, &point);
+        }
+    }
+}
+
 static void emit_phase(rows *r, int phase, bool lanes) {
     sn_lower *l = &r->lowering->l;
     sn_kir_node *values[MAX_REDUCTIONS] = {0};
@@ -232,6 +269,7 @@ static void emit_phase(rows *r, int phase, bool lanes) {
         values[i] = sn_lower_element(l, r->reductions[i]->operands[0], &point);
     }
     keep_scratch(r, phase);
+    store_full_results(r, phase);
     for (; loops > 0; loops--) {
         for (int i = 0; i < r->n_reductions; i++)
             if (values[i]) values[i] = sn_kir_reduce(l->k, combine_of(r->reductions[i]), values[i]);
@@ -251,22 +289,9 @@ static void emit_results(rows *r, bool lanes) {
     sn_lowering *lowering = r->lowering;
     sn_lower *l = &lowering->l;
     const sn_func *body = lowering->body;
-    sn_kir_node *values[64] = {0};
-    SN_CHECK(body->results.count <= 64);
-    bool any_full = false;
-    for (size_t i = 0; i < body->results.count; i++) any_full |= !is_row_result(r, body->results.data[i]->type);
-    if (any_full) {
+    if (stores_in(r, r->n_phases)) {
         int loops = open_row(r, lanes);
-        for (int full = 0; full < 2; full++) // first all values, then all stores: results may be tied to operands
-            for (size_t i = 0; i < body->results.count; i++) {
-                const sn_value *value = body->results.data[i];
-                if (is_row_result(r, value->type)) continue;
-                sn_point point = point_of(r, value->type, false);
-                if (full)
-                    sn_lowering_store(lowering, i, &point, values[i]);
-                else
-                    values[i] = sn_lower_element(l, value, &point);
-            }
+        store_full_results(r, r->n_phases);
         for (; loops > 0; loops--) sn_lower_end(l);
         forget_row(r);
     }

@@ -78,6 +78,7 @@ static void store_what_leaves(sn_func *func) {
     for (sn_op *op = func->first, *next; op; op = next) {
         next = op->next;
         if (!sn_stays_outside(op)) continue;
+        if (sn_restores_transposed(op)) continue;
         for (int i = op->kind == SN_OP_ASSIGN; i < op->n_operands; i++)
             sn_op_set_operand(op, i, readable(func, op, i, op->operands[i]));
     }
@@ -222,7 +223,7 @@ static sn_value *find_dying(fusion *f, const sn_unit *unit, sn_value *value, con
 static sn_value *tie(void *user, const sn_unit *unit, const sn_value *result) {
     fusion *f = user;
     if (f->global[result->def->mark] && result->index == 0) return (sn_value *)(uintptr_t)f->global[result->def->mark];
-    if (unit->closed || sn_op_class_of(result->def->kind) != SN_CLASS_POINTWISE) return NULL;
+    if (sn_op_class_of(result->def->kind) != SN_CLASS_POINTWISE) return NULL;
     for (int i = 0; i < result->def->n_operands; i++) {
         sn_value *found = find_dying(f, unit, result->def->operands[i], result);
         if (found) return found;

@@ -4,7 +4,14 @@
 // domain with reduced segments; everything in it must then split into those segments.
 #include "passes/schedule/group.h"
 
-enum { MAX_MEMBERS = 96, MAX_DEPS = 256, MAX_INLINE_COST = 24, MAX_INLINE_LEAVES = 3, MAX_MASK_COST = 12, MUCH_SMALLER = 8 };
+enum {
+    MAX_MEMBERS = 96,
+    MAX_DEPS = 256,
+    MAX_INLINE_COST = 24,
+    MAX_INLINE_LEAVES = 3,
+    MAX_MASK_COST = 12,
+    MUCH_SMALLER = 8
+};
 
 bool sn_stays_outside(const sn_op *op) {
     return sn_op_class_of(op->kind) == SN_CLASS_OUTSIDE || sn_library_runs(op) || sn_restores_transposed(op);
@@ -279,12 +286,33 @@ static int sibling(const sn_grouping *g, const sn_op *op, const deps *d, sn_doma
     return -1;
 }
 
+// The unit of a scatter that nobody but `op`, an addition of its own shape, reads: the sum is scattered into the other
+// operand.
+static int scatter_to_add(const sn_grouping *g, const sn_op *op, const deps *d) {
+    if (op->kind != SN_OP_ADD) return -1;
+    for (int i = 0; i < 2; i++) {
+        const sn_value *value = op->operands[i], *other = op->operands[1 - i];
+        if (value->kind != SN_VALUE_RESULT || value->def->kind != SN_OP_GATHER_GRAD || value->uses.count != 1) continue;
+        if (!sn_type_equal(value->type, op->results[0]->type) || !sn_type_equal(other->type, value->type)) continue;
+        int unit = resolve(g, g->unit_of[value->def->mark]);
+        bool cyclic = g->units[unit].phase != op->phase;
+        for (int j = 0; j < d->n; j++) cyclic |= d->unit[j] != unit && has_bit(g->units[d->unit[j]].ancestors, unit);
+        if (!cyclic) return unit;
+    }
+    return -1;
+}
+
 static void place(sn_grouping *g, sn_op *op) {
     deps d = {.n = 0};
     for (int i = 0; i < op->n_operands; i++) add_deps(g, op->operands[i], &d);
     sn_op_class class = sn_op_class_of(op->kind);
     int home = -1;
     sn_domain domain;
+    int scatter = scatter_to_add(g, op, &d);
+    if (scatter >= 0) {
+        join(g, scatter, op, &d);
+        return;
+    }
     bool grouped = (class == SN_CLASS_POINTWISE || class == SN_CLASS_REDUCTION) && !d.overflow;
     for (int i = d.n - 1; grouped && home < 0 && i >= 0; i--)
         if (may_join(g, d.unit[i], op, &d, &domain)) home = d.unit[i];
