@@ -68,11 +68,11 @@ static inline void dump(const sn_jit *jit) {
     sn_str_free(&text);
 }
 
-// Runs @main of the module `runs` times on args, first interpreted, then compiled. `scale` widens the tolerance for
-// sums. The module is changed.
-static inline sn_jit *compare_compiled(const char *name, sn_module *module, const sn_tensor *args, int runs,
-                                       double scale, sn_device **device) {
-    const sn_func *func = sn_module_func(module, "main");
+// Runs a function of the module `runs` times on args, first interpreted, then compiled. `scale` widens the tolerance
+// for sums. The module is changed.
+static inline sn_jit *compare_function(const char *name, sn_module *module, const char *function, const sn_tensor *args,
+                                       int runs, double scale, sn_device **device) {
+    const sn_func *func = sn_module_func(module, function);
     sn_str problems = {0};
     if (!sn_verify(module, &problems)) fail_msg("%s: %s", name, sn_str_text(&problems));
     sn_str_free(&problems);
@@ -94,7 +94,7 @@ static inline sn_jit *compare_compiled(const char *name, sn_module *module, cons
     sn_jit_host host = host_of(device);
     sn_status status = sn_jit_start(jit, &host);
     for (int run = 0; run < runs && !status; run++) {
-        status = sn_jit_run(jit, "main", args, found);
+        status = sn_jit_run(jit, function, args, found);
         for (size_t i = 0; !status && run + 1 < runs && i < n; i++) sn_tensor_free(&found[i]);
     }
     if (status) fail_msg("%s: %s", name, sn_status_message(status));
@@ -123,7 +123,7 @@ static inline size_t check_module(const char *name, sn_module *module, double lo
     size_t n = func->args.count;
     for (size_t i = 0; i < n; i++) args[i] = random_tensor(func->args.data[i]->type, low, high, i + 17);
     sn_device *device = NULL;
-    sn_jit *jit = compare_compiled(name, module, args, 1, scale, &device);
+    sn_jit *jit = compare_function(name, module, "main", args, 1, scale, &device);
     size_t kernels = sn_jit_kernels(jit)->n;
     sn_jit_free(jit);
     sn_device_destroy(device);

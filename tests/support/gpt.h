@@ -41,7 +41,8 @@ static inline sn_value *gpt_norm(gpt *g, sn_value *x, const char *name) {
     char scale[32], bias[32];
     snprintf(scale, sizeof scale, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
-    sn_value *in[] = {x, gpt_parameter(g, scale, 1, g->size.width, 0, 1), gpt_parameter(g, bias, 1, g->size.width, 0, 0)};
+    sn_value *in[] = {x, gpt_parameter(g, scale, 1, g->size.width, 0, 1),
+                      gpt_parameter(g, bias, 1, g->size.width, 0, 0)};
     sn_attr axis = sn_attr_int("axis", x->type.rank - 1);
     return sn_build(&g->b, SN_OP_LAYER_NORM, 3, in, 1, &axis, NULL)->results[0];
 }
