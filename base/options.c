@@ -198,16 +198,17 @@ void sn_options_print_help(const sn_options *o, FILE *out) {
     }
 }
 
+// Commands share code that asks for options which only some of them take.
 static const sn_option_spec *known(const sn_options *o, const char *name) {
-    const sn_option_spec *spec = find(o, name, strlen(name));
-    if (!spec) SN_BUG("%s has no option --%s in its table", o->program, name);
-    return spec;
+    for (size_t i = 0; i < o->n_specs; i++)
+        if (strcmp(o->specs[i].name, name) == 0) return &o->specs[i];
+    SN_BUG("there is no option --%s in the table", name);
 }
 
 const char *sn_options_text(const sn_options *o, const char *name, const char *otherwise) {
-    const sn_option_spec *spec = known(o, name);
+    (void)known(o, name);
     for (size_t i = o->given.count; i-- > 0;)
-        if (o->given.data[i].spec == spec) return o->given.data[i].text;
+        if (strcmp(o->given.data[i].spec->name, name) == 0) return o->given.data[i].text;
     return otherwise;
 }
 
@@ -230,8 +231,8 @@ double sn_options_number(const sn_options *o, const char *name, double otherwise
 }
 
 const char *sn_options_item(const sn_options *o, const char *name, size_t index) {
-    const sn_option_spec *spec = known(o, name);
+    (void)known(o, name);
     for (size_t i = 0; i < o->given.count; i++)
-        if (o->given.data[i].spec == spec && index-- == 0) return o->given.data[i].text;
+        if (strcmp(o->given.data[i].spec->name, name) == 0 && index-- == 0) return o->given.data[i].text;
     return NULL;
 }

@@ -51,7 +51,7 @@ bool sn_options_parse(sn_options *options, int argc, char **argv, FILE *err);
 void sn_options_free(sn_options *options);
 void sn_options_print_help(const sn_options *options, FILE *out);
 
-// A name that is not in the table is a bug of the caller's.
+// A name that is not in the table is a bug of the caller's; one that the command does not take was not given.
 bool sn_options_has(const sn_options *options, const char *name);
 const char *sn_options_text(const sn_options *options, const char *name, const char *otherwise);
 int64_t sn_options_int(const sn_options *options, const char *name, int64_t otherwise);

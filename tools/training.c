@@ -118,8 +118,8 @@ static sn_setting *read_settings(const sn_options *options, sn_arena *arena, siz
     for (size_t i = 0; i < options->given.count; i++) {
         const char *name = options->given.data[i].spec->name;
         if (!find_run_option(name)) continue;
-        const char *value = options->given.data[i].text;
-        settings[(*count)++] = (sn_setting){name, value ? value : ""};
+        bool flag = options->given.data[i].spec->type == SN_OPTION_FLAG;
+        settings[(*count)++] = (sn_setting){name, flag ? "true" : options->given.data[i].text};
     }
     return settings;
 }
