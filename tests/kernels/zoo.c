@@ -93,7 +93,8 @@ static sn_kir *reductions(int64_t n) {
     expr i = sn_kir_for(k, SN_KIR_LANES, INDEX(0), INDEX(n), 1), results[6], doubles[4];
     expr v = sn_kir_load(k, x, i), w = sn_kir_load(k, d, i);
     for (int o = 0; o < 6; o++) results[o] = sn_kir_reduce(k, ops[o], v);
-    for (int o = 0; o < 4; o++) doubles[o] = sn_kir_reduce(k, ops[o], w);
+    for (int o = 0; o < 4; o++) // no sum that cancels: its error has no bound relative to it
+        doubles[o] = sn_kir_reduce(k, ops[o], o ? w : sn_kir_mul(k, w, w));
     expr any = sn_kir_reduce(k, SN_KIR_OR, sn_kir_gt(k, w, sn_kir_float(k, SN_F64, 2.5)));
     sn_kir_end(k);
     for (int o = 0; o < 5; o++) sn_kir_store(k, y, INDEX(o), results[o]);
