@@ -56,11 +56,11 @@ static sn_onnx_port describe_port(sn_onnx_model *model, const Onnx__ValueInfoPro
     sn_onnx_port port = {.name = text_or(value->name, ""), .dtype = SN_DTYPE_COUNT, .rank = -1};
     const Onnx__TypeProto *type = value->type;
     if (!type) return port;
-    if (type->optional_type && type->optional_type->elem_type) type = type->optional_type->elem_type;
     if (!type->tensor_type) {
         port.problem = type->sequence_type        ? "a sequence"
                        : type->map_type           ? "a map"
                        : type->sparse_tensor_type ? "a sparse tensor"
+                       : type->optional_type      ? "an optional"
                                                   : NULL;
         return port;
     }

@@ -136,7 +136,8 @@ void sn_handle_batch_normalization(sn_node *n) {
     if (rank < 2) sn_node_fail(n, NULL, "its input has rank %d", rank);
     for (int i = 1; i < 5; i++)
         if (sn_node_in(n, i)->type.rank != 1) sn_node_fail(n, NULL, "input %d is not a vector", i);
-    bool exported = sn_node_int(n, "training_mode", 0);
+    // Before opset 14 the number of outputs says in which mode it is.
+    bool exported = sn_node_opset(n) < 14 ? sn_node_wants(n, 1) : sn_node_int(n, "training_mode", 0);
     sn_value *wide_x = sn_emit_cast(n, x, wide), *y;
     if (in_training(n, exported)) {
         y = train_batch(n, wide_x, wide, eps);
