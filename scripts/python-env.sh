@@ -14,11 +14,15 @@ if [ ! -x .venv/bin/python ]; then
         exit 1
     }
 fi
-if ! .venv/bin/python -c 'import torch, onnx, onnxruntime, onnxscript, transformers, safetensors, numpy' 2>/dev/null; then
+installed() {
+    .venv/bin/python -c 'import sys, importlib.metadata as m; print(*(f"{p} {m.version(p)}" for p in sys.argv[1:]), sep=", ")' \
+        $packages 2>/dev/null
+}
+if ! installed >/dev/null; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check $packages
 fi
 # torch.compile generates C++ and includes Python.h.
 if ! command -v g++ >/dev/null; then
     echo "python-env: torch.compile needs g++; on Debian: apt-get install g++ python3-dev" >&2
 fi
-echo "python-env: .venv is ready: $(.venv/bin/python -c 'import torch; print("torch", torch.__version__)')"
+echo "python-env: .venv is ready: $(installed)"
