@@ -54,7 +54,7 @@ build/tools/sennit train samples/chargpt/model.onnx \
     --optimizer adamw,lr=1e-3,beta1=0.9,beta2=0.99,eps=1e-8,weight_decay=0.1 \
     --clip 1.0 --warmup 100 --schedule $schedule --min-lr 1e-4 \
     --eval-every $steps --checkpoint-every $steps --checkpoint $out/checkpoint \
-    --log $out/run.jsonl
+    --log $out/run.jsonl -o $out/chargpt
 
 say "result"
 loss=$(sed -n 's/.*"eval_loss": *\([0-9.]*\).*/\1/p' $out/run.jsonl | tail -n 1)
