@@ -160,15 +160,24 @@ static void add_order(fusion *f, int unit, int after) {
             for (int i = 0; i < f->g.words; i++) f->g.units[v].ancestors[i] |= u->ancestors[i];
 }
 
+// Whether only members of the unit read the value, apart from `assign`.
+static bool is_read_within(const fusion *f, const sn_value *value, const sn_unit *unit, const sn_op *assign) {
+    for (size_t i = 0; i < value->uses.count; i++) {
+        const sn_op *user = value->uses.data[i].op;
+        if (user != assign && (sn_is_inlined(&f->g, user) || sn_unit_of(&f->g, user) != unit)) return false;
+    }
+    return true;
+}
+
 // Ties the value of an assign to its global where the kernel that computes it may write there: no one else reads the
 // value, the kernel reads the global elementwise, and all other readers of the global can run before.
 static void tie_assign(fusion *f, const sn_op *assign) {
     sn_value *global = assign->operands[0], *value = assign->operands[1];
-    if (value->kind != SN_VALUE_RESULT || value->uses.count != 1 || is_result(f, value)) return;
+    if (value->kind != SN_VALUE_RESULT || is_result(f, value)) return;
     if (sn_is_inlined(&f->g, value->def) || !sn_type_equal(global->type, value->type)) return;
     const sn_unit *unit = sn_unit_of(&f->g, value->def);
     int at = unit_index(f, unit);
-    if (unit->outside || is_result(f, global)) return;
+    if (unit->outside || is_result(f, global) || !is_read_within(f, value, unit, assign)) return;
     if (!sn_reads_elementwise(&f->g, unit, global, f->seen, ++f->stamp)) return;
     reader_list readers = {.n = 0};
     list_readers(f, global, &readers);
@@ -184,9 +193,11 @@ static void tie_assign(fusion *f, const sn_op *assign) {
 
 // A transient operand may be overwritten when this unit is its last reader.
 static bool dies_here(fusion *f, const sn_unit *unit, const sn_value *operand, const sn_value *result) {
-    if (operand->kind != SN_VALUE_RESULT || operand->def->mark != UINT32_MAX || operand->def->kind != SN_OP_KERNEL)
-        return false;
-    if (!sn_type_equal(operand->type, result->type) || is_result(f, operand)) return false;
+    if (operand->kind != SN_VALUE_RESULT || sn_is_stored_transposed(operand)) return false;
+    if (operand->def->kind != SN_OP_KERNEL && !sn_library_runs(operand->def)) return false;
+    bool fits =
+        operand->type.dtype == result->type.dtype && sn_type_count(operand->type) == sn_type_count(result->type);
+    if (!fits || is_result(f, operand)) return false;
     reader_list readers = {.n = 0};
     for (size_t i = 0; i < operand->uses.count; i++) {
         const sn_op *user = operand->uses.data[i].op;
