@@ -3,6 +3,8 @@
 #include "base/file.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const form_names[SN_FORM_COUNT] = {
@@ -113,7 +115,24 @@ static void print_attr(const printer *p, const sn_attr *attr) {
     }
 }
 
-// Attributes in the order of ops.def, so that equal ops print equally.
+static bool is_default(const sn_attr *attr, const sn_attr_spec *spec) {
+    if (spec->required) return false;
+    switch (attr->type) {
+    case SN_ATTR_INT:
+        return attr->i == strtoll(spec->default_text, NULL, 10);
+    case SN_ATTR_FLOAT:
+        return attr->f == strtod(spec->default_text, NULL) && !signbit(attr->f);
+    case SN_ATTR_STRING:
+        return strcmp(attr->s, spec->default_text) == 0;
+    case SN_ATTR_INTS:
+        return attr->ints.count == 0;
+    case SN_ATTR_FUNC:
+        break;
+    }
+    return false;
+}
+
+// Attributes in the order of ops.def and without those that have their default, so that equal ops print equally.
 static void print_attrs(const printer *p, const sn_op *op) {
     if (!op->n_attrs) return;
     const char *separator = " <";
@@ -121,7 +140,7 @@ static void print_attrs(const printer *p, const sn_op *op) {
     for (int i = 0; i < count; i++) {
         sn_attr_spec spec = sn_op_attr_spec(op->kind, i);
         const sn_attr *attr = sn_op_attr(op, spec.name);
-        if (!attr) continue;
+        if (!attr || is_default(attr, &spec)) continue;
         sn_str_puts(p->out, separator);
         print_attr(p, attr);
         separator = " ";

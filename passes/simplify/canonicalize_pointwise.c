@@ -2,9 +2,10 @@
 
 #include <math.h>
 
-// x where `op` does nothing to its operand x: x must have the result's whole shape.
-static sn_value *identity(const sn_op *op, sn_value *x) {
-    return sn_type_equal(x->type, op->results[0]->type) ? x : NULL;
+// x where `op` does nothing to its operand x but stretch it.
+static sn_value *identity(sn_rewriter *r, const sn_op *op, sn_value *x) {
+    sn_type type = op->results[0]->type;
+    return sn_type_equal(x->type, type) ? x : sn_build_broadcast(sn_rewriter_at(r, op), x, type.rank, type.dim);
 }
 
 static bool is_commutative(sn_op_kind kind) {
@@ -39,6 +40,31 @@ static bool narrow_operand(sn_rewriter *r, sn_op *op, int index) {
         op, index, broadcast ? broadcast->operands[0] : sn_build_number_like(sn_rewriter_at(r, op), operand, number));
     r->changed = true;
     return true;
+}
+
+static bool is_scalar_constant(const sn_value *value) {
+    return sn_value_is_constant(value) && sn_type_count(value->type) == 1;
+}
+
+// A pointwise op of one broadcast value (and numbers) is computed before the broadcast, on fewer elements.
+static sn_value *narrow_op(sn_rewriter *r, sn_op *op) {
+    sn_op *broadcast = NULL;
+    for (int i = 0; i < op->n_operands; i++) {
+        sn_op *found = sn_defined_by(op->operands[i], SN_OP_BROADCAST);
+        if (!found && !is_scalar_constant(op->operands[i])) return NULL;
+        if (found && broadcast && found->operands[0] != broadcast->operands[0]) return NULL;
+        if (found) broadcast = found;
+    }
+    if (!broadcast || !sn_shape_equal(broadcast->results[0]->type, op->results[0]->type)) return NULL;
+    sn_value *operands[3];
+    for (int i = 0; i < op->n_operands; i++)
+        operands[i] = is_scalar_constant(op->operands[i]) ? op->operands[i] : broadcast->operands[0];
+    sn_type wide = op->results[0]->type, narrow = sn_type_with_dtype(broadcast->operands[0]->type, wide.dtype);
+    for (int i = 0; i < op->n_operands; i++)
+        if (!sn_broadcasts_to(narrow, operands[i]->type, narrow)) return NULL; // a number of more dims
+    sn_builder *b = sn_rewriter_at(r, op);
+    sn_op *first = sn_build(b, op->kind, op->n_operands, operands, op->n_attrs, op->attrs, &narrow);
+    return sn_build_broadcast(b, first->results[0], wide.rank, wide.dim);
 }
 
 // Whether every value of `from` is a value of `to`.
@@ -127,13 +153,13 @@ static sn_value *fold_right_number(sn_rewriter *r, sn_op *op, double c) {
     case SN_OP_BIT_XOR:
     case SN_OP_SHIFT_LEFT:
     case SN_OP_SHIFT_RIGHT:
-        return c == 0 ? identity(op, x) : NULL;
+        return c == 0 ? identity(r, op, x) : NULL;
     case SN_OP_MUL:
-        return c == 1 ? identity(op, x) : NULL;
+        return c == 1 ? identity(r, op, x) : NULL;
     case SN_OP_AND:
-        return c == 1 ? identity(op, x) : NULL;
+        return c == 1 ? identity(r, op, x) : NULL;
     case SN_OP_DIV:
-        return c == 1 ? identity(op, x) : divide_by_power_of_two(r, op, c);
+        return c == 1 ? identity(r, op, x) : divide_by_power_of_two(r, op, c);
     case SN_OP_POW:
         return fold_power(r, op, c);
     default:
@@ -144,9 +170,10 @@ static sn_value *fold_right_number(sn_rewriter *r, sn_op *op, double c) {
 // 1 / x, 1 / sqrt(x)
 static sn_value *fold_left_number(sn_rewriter *r, sn_op *op, double c) {
     sn_value *x = op->operands[1];
-    if (op->kind == SN_OP_DIV && c == 1 && sn_dtype_is_float(x->type.dtype) && identity(op, x))
+    if (op->kind == SN_OP_DIV && c == 1 && sn_dtype_is_float(x->type.dtype) && identity(r, op, x))
         return sn_build_unary(sn_rewriter_at(r, op), SN_OP_RECIPROCAL, x);
-    if (op->kind == SN_OP_SUB && c == 0 && identity(op, x)) return sn_build_unary(sn_rewriter_at(r, op), SN_OP_NEG, x);
+    if (op->kind == SN_OP_SUB && c == 0 && identity(r, op, x))
+        return sn_build_unary(sn_rewriter_at(r, op), SN_OP_NEG, x);
     return NULL;
 }
 
@@ -180,13 +207,8 @@ static sn_value *fold_where(sn_rewriter *r, sn_op *op) {
 }
 
 sn_value *sn_canonicalize_pointwise(sn_rewriter *r, sn_op *op) {
+    static sn_value *(*const fold[])(sn_rewriter *, sn_op *) = {NULL, fold_unary, fold_binary, fold_where};
     for (int i = 0; op->n_operands > 1 && i < op->n_operands; i++) narrow_operand(r, op, i);
-    switch (op->n_operands) {
-    case 1:
-        return fold_unary(r, op);
-    case 2:
-        return fold_binary(r, op);
-    default:
-        return fold_where(r, op);
-    }
+    sn_value *folded = fold[op->n_operands](r, op);
+    return folded ? folded : narrow_op(r, op);
 }

@@ -17,7 +17,7 @@ typedef struct attention {
     sn_rewriter *r;
     sn_op *matmul;
     sn_value *q, *k, *v;
-    sn_type scores; // type of q k^T
+    sn_type scores; // type of q k^T, as four dims
     double scale;
     bool causal;
     sn_value *mask; // the sum of additive masks; NULL for none
@@ -124,6 +124,8 @@ static bool add_mask(attention *a, sn_value *mask) {
         near_miss(a, "what is added to the scores depends on a parameter, and a mask has no gradient");
         return false;
     }
+    const sn_op *broadcast = sn_defined_by(mask, SN_OP_BROADCAST);
+    if (broadcast) mask = broadcast->operands[0]; // the operator broadcasts by itself
     sn_builder *b = sn_rewriter_at(a->r, a->matmul);
     mask = with_heads(a, mask);
     a->mask = a->mask ? sn_build_binary(b, SN_OP_ADD, a->mask, mask) : mask;
@@ -184,6 +186,9 @@ static sn_value *swap_last_two(const attention *a, sn_value *value) {
     for (int i = 0; i < rank; i++) perm[i] = i;
     perm[rank - 1] = rank - 2;
     perm[rank - 2] = rank - 1;
+    const sn_op *swap = sn_defined_by(value, SN_OP_TRANSPOSE);
+    if (swap && memcmp(sn_op_ints(swap, "perm", NULL), perm, sizeof *perm * (size_t)rank) == 0)
+        return swap->operands[0];
     return sn_build_transpose(sn_rewriter_at(a->r, a->matmul), value, perm);
 }
 
