@@ -288,10 +288,12 @@ static void free_import(sn_import *import) {
     }
     sn_vec_free(&import->scopes);
     sn_vec_free(&import->known);
+    sn_vec_free(&import->unmerged);
     sn_vec_free(&import->unsupported);
     sn_map_free(&import->functions);
     sn_map_free(&import->positions);
     sn_map_free(&import->sources);
+    sn_map_free(&import->noted);
     sn_arena_free(&import->arena);
 }
 
@@ -323,6 +325,7 @@ sn_module *sn_onnx_import(sn_onnx_model *model, const sn_onnx_options *options, 
     collect_functions(&import);
     import_function(&import, "main", options->mode, inputs);
     report_unsupported(&import);
+    sn_import_report_unmerged(&import);
     if (diags->errors == errors && import.has_training) import_function(&import, "infer", SN_ONNX_INFERENCE, inputs);
     if (diags->errors == errors) settle(&import);
     free_import(&import);

@@ -57,11 +57,13 @@ struct sn_import {
     sn_scope *root;
     SN_VEC(sn_known) known; // indexed by sn_value.id; 0 is unused
     SN_VEC(sn_unsupported) unsupported;
-    SN_VEC(sn_scope *) scopes; // to free their maps
-    sn_map functions;          // "domain:name:overload" -> Onnx__FunctionProto
-    sn_map positions;          // initializer name -> index + 1 in info.weights
-    sn_map sources;            // initializer name -> sn_global
-    sn_entry absent;           // what a function's input stands for that a call does not give
+    SN_VEC(sn_scope *) scopes;     // to free their maps
+    sn_map functions;              // "domain:name:overload" -> Onnx__FunctionProto
+    sn_map positions;              // initializer name -> index + 1 in info.weights
+    sn_map sources;                // initializer name -> sn_global
+    SN_VEC(const char *) unmerged; // parameters that were merged by the exporter
+    sn_map noted;                  // tied weights that were reported
+    sn_entry absent;               // what a function's input stands for that a call does not give
     sn_value *seed, *step;
     size_t n_nodes;    // imported so far, inlined ones counted each time
     int64_t n_random;  // random ops so far
@@ -98,7 +100,9 @@ sn_value *sn_import_tensor(sn_import *import, const Onnx__TensorProto *proto, co
 bool sn_import_order(sn_import *import, sn_scope *scope, size_t n_nodes, Onnx__NodeProto *const *nodes, size_t *order);
 
 // frontend/weights.c
-sn_value *sn_import_weight(sn_import *import, const char *name); // NULL when there is no such initializer
+sn_value *sn_import_weight(sn_import *import, const char *name);   // NULL when there is no such initializer
+sn_value *sn_import_unmerged(sn_import *import, const char *name); // NULL when it is no merged parameter
+void sn_import_report_unmerged(sn_import *import);
 void sn_import_settle_roles(sn_import *import);
 
 // frontend/fold.c: what is known of values.

@@ -1,6 +1,7 @@
 #include "frontend/model.h"
 
 #include "frontend/external.h"
+#include "frontend/hazards.h"
 #include "frontend/wire.h"
 
 #include <fcntl.h>
@@ -147,7 +148,10 @@ static bool describe(sn_onnx_model *model, sn_diags *diags) {
 static sn_onnx_model *open_model(sn_onnx_model *model, sn_diags *diags) {
     model->proto = (Onnx__ModelProto *)unpack(&model->arena, &onnx__model_proto__descriptor, model->file.data,
                                               model->file.bytes, SN_WIRE_MODEL, model->info.path, diags);
-    if (model->proto && describe(model, diags)) return model;
+    if (model->proto && describe(model, diags)) {
+        sn_hazards_find(model);
+        return model;
+    }
     sn_onnx_close(model);
     return NULL;
 }
@@ -190,6 +194,8 @@ void sn_onnx_close(sn_onnx_model *model) {
     sn_map_free(&model->external);
     sn_map_free(&model->weights);
     sn_map_free(&model->marks);
+    sn_map_free(&model->ties);
+    sn_map_free(&model->merges);
     sn_arena_free(&model->arena);
     sn_free(model);
 }

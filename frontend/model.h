@@ -14,6 +14,8 @@ struct sn_onnx_model {
     sn_map weights;  // initializer name -> Onnx__TensorProto
     sn_map marks;    // value name -> what torch.export says of it
     sn_map external; // location -> sn_tensor_file
+    sn_map ties;     // initializer -> sn_tie (frontend/hazards.h)
+    sn_map merges;   // Identity's output -> sn_merge
 };
 
 // Where an initializer's (or a constant's) data is, inline or external. `arena` takes what must be decoded. False when

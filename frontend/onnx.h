@@ -94,6 +94,12 @@ typedef struct sn_onnx_options {
 // NULL when diags got errors.
 sn_module *sn_onnx_import(sn_onnx_model *model, const sn_onnx_options *options, sn_diags *diags);
 
+// Warns of what is harmless for inference and wrong for training: parameters that the exporter folded away, BatchNorm
+// folded into convolutions or in inference mode, Dropout in inference mode, each with the export recipe. Merged
+// parameters and untied weights are repaired by the import, which warns of them itself. `module` is the import's
+// result.
+void sn_onnx_check_training(const sn_onnx_model *model, const sn_module *module, sn_onnx_mode mode, sn_diags *diags);
+
 // Binds the dims alone: the types of the inputs, in the order of info.inputs, into `out` (n_inputs). False when diags
 // got errors: a symbolic dim is left open, or shapes contradict each other.
 bool sn_onnx_bind(const sn_onnx_model *model, const sn_onnx_options *options, sn_type *out, sn_diags *diags);
@@ -107,7 +113,9 @@ typedef struct sn_onnx_replacement {
     const void *data; // row-major, of the initializer's type
 } sn_onnx_replacement;
 
-// Writes the model with other values for some initializers, whole or not at all. External data goes into ONE file
-// beside it (`path`.data) when the source used it or when the model would exceed protobuf's 2 GiB.
+// Writes the model with other values for some initializers, whole or not at all. Parameters that the import unmerged
+// are initializers of their own in the result; copies of tied weights that it tied again follow the weight. External
+// data goes into ONE file beside it (`path`.data) when the source used it or when the model would exceed protobuf's 2
+// GiB.
 SN_MUST_USE sn_status sn_onnx_export(const sn_onnx_model *model, int n, const sn_onnx_replacement *replacements,
                                      const char *path);

@@ -1,5 +1,6 @@
 // Elementwise operators and activations.
 #include "frontend/handlers.h"
+#include "frontend/import.h"
 
 #include <math.h>
 #include <string.h>
@@ -188,5 +189,7 @@ void sn_handle_identity(sn_node *n) {
         sn_node_out_sequence(n, 0, sn_node_sequence(n, 0));
         return;
     }
-    sn_node_out(n, 0, sn_node_in(n, 0));
+    sn_value *own =
+        n->scope->parent || n->scope->is_function ? NULL : sn_import_unmerged(n->import, n->proto->output[0]);
+    sn_node_out(n, 0, own ? own : sn_node_in(n, 0));
 }

@@ -1,5 +1,6 @@
 // Initializers become globals when a node first reads them. Which of them are trained is settled here as far as the
 // model alone tells; the training build looks at the loss's path and at the user's expressions.
+#include "frontend/hazards.h"
 #include "frontend/import.h"
 
 #include <string.h>
@@ -20,9 +21,39 @@ static sn_role first_role(const sn_import *import, const sn_onnx_weight *weight,
     return *why = "a float initializer", SN_ROLE_PARAMETER;
 }
 
+// The other name of a tied weight reads the weight itself.
+static sn_value *tie(sn_import *import, const sn_tie *tie) {
+    sn_value *weight = sn_import_weight(import, tie->of);
+    if (!weight) return NULL;
+    if (!sn_map_has(&import->noted, tie->copy))
+        sn_warning(import->diags, "W0302", tie->copy, NULL,
+                   "'%s' holds the same numbers as '%s'%s: they are one weight again", tie->copy, tie->of,
+                   tie->transposed ? ", transposed" : "");
+    sn_map_put(&import->noted, tie->copy, import);
+    const sn_origin *origin = sn_origin_new(import->module, tie->copy, NULL);
+    sn_builder b = {.func = import->func, .before = import->func->first, .origin = origin};
+    return tie->transposed ? sn_build_transpose(&b, weight, (int64_t[]){1, 0}) : weight;
+}
+
+sn_value *sn_import_unmerged(sn_import *import, const char *name) {
+    const sn_merge *merge = sn_hazards_merge(import->model, name);
+    sn_global *known = sn_map_get(&import->sources, name);
+    if (known) return known->value;
+    sn_value *weight = merge ? sn_import_weight(import, merge->of) : NULL;
+    if (!weight || weight->kind != SN_VALUE_GLOBAL || weight->global->role != SN_ROLE_PARAMETER) return NULL;
+    sn_global *copy =
+        sn_module_add_global(import->module, merge->name, weight->type, SN_ROLE_PARAMETER, weight->global->source);
+    copy->why = "merged with an equal parameter by the exporter";
+    sn_map_put(&import->sources, merge->name, copy);
+    sn_vec_push(&import->unmerged, merge->name);
+    return copy->value;
+}
+
 sn_value *sn_import_weight(sn_import *import, const char *name) {
     sn_global *known = sn_map_get(&import->sources, name);
     if (known) return known->value;
+    const sn_tie *tied = sn_hazards_tie(import->model, name);
+    if (tied) return tie(import, tied);
     const sn_onnx_weight *weight = find_weight(import, name);
     if (!weight) return NULL;
     if (weight->problem) {
@@ -95,4 +126,20 @@ void sn_import_settle_roles(sn_import *import) {
                 used = used || module->funcs.data[f]->results.data[r] == global->value;
         if (!used) sn_module_remove_global(module, global);
     }
+}
+
+void sn_import_report_unmerged(sn_import *import) {
+    enum { MOST_LISTED = 8 };
+    if (!import->unmerged.count) return;
+    sn_str list = {0};
+    for (size_t i = 0; i < import->unmerged.count && i < MOST_LISTED; i++)
+        sn_str_printf(&list, "%s'%s'", i ? ", " : "", import->unmerged.data[i]);
+    if (import->unmerged.count > MOST_LISTED) sn_str_puts(&list, ", …");
+    sn_warning(
+        import->diags, "W0301", import->model->info.path,
+        "export in training mode (training=TrainingMode.TRAINING) to keep such parameters apart",
+        "the exporter merged %zu parameter%s with others that were equal at export; each is a parameter of its own "
+        "again: %s",
+        import->unmerged.count, import->unmerged.count == 1 ? "" : "s", sn_str_text(&list));
+    sn_str_free(&list);
 }

@@ -1,0 +1,199 @@
+#include "frontend/hazards.h"
+
+#include <string.h>
+
+enum { SMALLEST_TIE = 64 }; // elements; smaller tensors are equal by chance
+
+static const char recipe[] = "export for training: torch.onnx.export(…, dynamo=True, optimize=False), or the "
+                             "TorchScript exporter with training=TrainingMode.TRAINING, do_constant_folding=False";
+
+// Names that exporters invent, in contrast to keys of a state_dict.
+static bool is_generated(const char *name) {
+    return sn_starts_with(name, "onnx::") || sn_starts_with(name, "val_") || !strchr(name, '.') || strchr(name, '/');
+}
+
+typedef struct matrix {
+    const char *name, *data;
+    sn_type type;
+    size_t size; // of an element
+    bool generated;
+} matrix;
+
+static bool load_matrix(sn_onnx_model *model, const sn_onnx_weight *weight, matrix *out) {
+    if (weight->problem || weight->type.rank != 2 || !sn_dtype_is_float(weight->type.dtype) ||
+        sn_type_count(weight->type) < SMALLEST_TIE)
+        return false;
+    sn_diags ignored = {0}; // the import reports what is wrong with the data
+    sn_source source = {0};
+    const Onnx__TensorProto *proto = sn_map_get(&model->weights, weight->name);
+    bool plain = sn_tensor_proto_is_external(proto) || weight->type.dtype == SN_F32 || weight->type.dtype == SN_F64 ||
+                 (proto->n_data_field == 1 && proto->data_field[0] == 9);
+    bool fine = plain && sn_model_tensor(model, proto, weight->type, weight->name, &model->arena, &ignored, &source);
+    sn_diags_free(&ignored);
+    bool generated = is_generated(weight->name) && weight->kind == SN_ONNX_UNMARKED;
+    *out = (matrix){weight->name, source.data, weight->type, sn_dtype_bytes(weight->type.dtype), generated};
+    return fine;
+}
+
+static bool equal_at(const matrix *a, const matrix *b, bool transposed, int64_t row, int64_t column) {
+    int64_t at = row * a->type.dim[1] + column, other = transposed ? column * b->type.dim[1] + row : at;
+    return memcmp(a->data + (size_t)at * a->size, b->data + (size_t)other * b->size, a->size) == 0;
+}
+
+// A few samples tell most pairs apart, so that unrelated weights are not read.
+static bool look_equal(const matrix *a, const matrix *b, bool transposed) {
+    int64_t rows = a->type.dim[0], columns = a->type.dim[1];
+    for (int i = 0; i < 16; i++)
+        if (!equal_at(a, b, transposed, (rows - 1) * i / 15, (columns - 1) * ((i * 7) % 16) / 15)) return false;
+    return true;
+}
+
+static bool are_equal(const matrix *a, const matrix *b, bool transposed) {
+    if (!transposed) return memcmp(a->data, b->data, (size_t)sn_type_bytes(a->type)) == 0;
+    for (int64_t r = 0; r < a->type.dim[0]; r++)
+        for (int64_t c = 0; c < a->type.dim[1]; c++)
+            if (!equal_at(a, b, true, r, c)) return false;
+    return true;
+}
+
+static bool is_uniform(const matrix *a) {
+    return memcmp(a->data, a->data + a->size, (size_t)sn_type_bytes(a->type) - a->size) == 0;
+}
+
+static bool match(const matrix *copy, const matrix *of, bool *transposed) {
+    if (copy->type.dtype != of->type.dtype) return false;
+    for (int t = 0; t < 2; t++) {
+        bool fits = copy->type.dim[0] == of->type.dim[t] && copy->type.dim[1] == of->type.dim[1 - t];
+        if (!fits || !look_equal(copy, of, t) || is_uniform(copy) || !are_equal(copy, of, t)) continue;
+        *transposed = t;
+        return true;
+    }
+    return false;
+}
+
+static void find_ties(sn_onnx_model *model) {
+    matrix *all = SN_NEW_N(&model->arena, matrix, model->info.n_weights + 1);
+    size_t count = 0;
+    for (size_t i = 0; i < model->info.n_weights; i++)
+        count += load_matrix(model, &model->info.weights[i], &all[count]);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < count && all[i].generated; j++) {
+            bool transposed;
+            if (all[j].generated || !match(&all[i], &all[j], &transposed)) continue;
+            sn_tie *tie = SN_NEW(&model->arena, sn_tie);
+            *tie = (sn_tie){all[i].name, all[j].name, transposed};
+            sn_map_put(&model->ties, tie->copy, tie);
+            break;
+        }
+}
+
+static void find_merges(sn_onnx_model *model) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const Onnx__NodeProto *node = graph->node[i];
+        if (!node->op_type || strcmp(node->op_type, "Identity") != 0 || node->n_input != 1 || node->n_output != 1)
+            continue;
+        const Onnx__TensorProto *proto = sn_map_get(&model->weights, node->input[0]);
+        if (!proto || is_generated(node->output[0]) || is_generated(node->input[0])) continue;
+        sn_dtype dtype = sn_dtype_from_onnx(proto->data_type);
+        if (dtype == SN_DTYPE_COUNT || !sn_dtype_is_float(dtype)) continue;
+        sn_merge *merge = SN_NEW(&model->arena, sn_merge);
+        *merge = (sn_merge){node->output[0], node->input[0]};
+        sn_map_put(&model->merges, merge->name, merge);
+    }
+}
+
+void sn_hazards_find(sn_onnx_model *model) {
+    find_ties(model);
+    find_merges(model);
+}
+
+const sn_tie *sn_hazards_tie(const sn_onnx_model *model, const char *copy) {
+    return sn_map_get(&model->ties, copy);
+}
+
+const sn_merge *sn_hazards_merge(const sn_onnx_model *model, const char *name) {
+    return sn_map_get(&model->merges, name);
+}
+
+static void list_name(sn_str *list, const char *name, int count) {
+    enum { MOST_LISTED = 8 };
+    if (count < MOST_LISTED) sn_str_printf(list, "%s'%s'", count ? ", " : "", name);
+    if (count == MOST_LISTED) sn_str_puts(list, ", …");
+}
+
+static void warn_of_computed(const sn_onnx_model *model, const sn_module *module, sn_diags *diags) {
+    sn_str list = {0};
+    int count = 0;
+    for (size_t i = 0; i < module->globals.count; i++) {
+        const sn_global *global = module->globals.data[i];
+        if (global->role != SN_ROLE_FROZEN || !global->why || strcmp(global->why, "computed by the exporter") != 0)
+            continue;
+        list_name(&list, global->name, count++);
+    }
+    if (count)
+        sn_warning(diags, "W0303", model->info.path, recipe,
+                   "%d tensor%s computed by the exporter and will not be trained (%s): a parameter may be lost in %s",
+                   count, count == 1 ? " was" : "s were", sn_str_text(&list), count == 1 ? "it" : "them");
+    sn_str_free(&list);
+}
+
+// A folded BatchNorm leaves a convolution whose weight an exporter that marks parameters did not mark, or that the
+// TorchScript exporter renamed.
+static void warn_of_folded_norms(const sn_onnx_model *model, sn_diags *diags) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    sn_str list = {0};
+    int count = 0;
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const Onnx__NodeProto *node = graph->node[i];
+        if (!node->op_type || strcmp(node->op_type, "Conv") != 0 || node->n_input < 3) continue;
+        if (!sn_map_has(&model->weights, node->input[1]) || !sn_map_has(&model->weights, node->input[2])) continue;
+        bool renamed = sn_starts_with(node->input[1], "onnx::");
+        bool unmarked = model->info.marked && !sn_map_has(&model->marks, node->input[1]);
+        if (renamed || unmarked) list_name(&list, node->name ? node->name : node->output[0], count++);
+    }
+    if (count)
+        sn_warning(diags, "W0304", model->info.path, recipe,
+                   "the exporter folded normalisations into %d convolution%s (%s): they train without BatchNorm", count,
+                   count == 1 ? "" : "s", sn_str_text(&list));
+    sn_str_free(&list);
+}
+
+static bool is_in_training(const Onnx__NodeProto *node, int64_t opset) {
+    if (opset < 14) return node->n_output > 1;
+    for (size_t i = 0; i < node->n_attribute; i++)
+        if (node->attribute[i]->name && strcmp(node->attribute[i]->name, "training_mode") == 0)
+            return node->attribute[i]->i;
+    return false;
+}
+
+// Whether the node's training_mode input is absent; its value, where present, is seen by the import.
+static bool is_inference_dropout(const Onnx__NodeProto *node) {
+    return node->n_input < 3 || !*node->input[2];
+}
+
+static void warn_of_inference_modes(const sn_onnx_model *model, sn_onnx_mode mode, sn_diags *diags) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    int norms = 0, dropouts = 0;
+    for (size_t i = 0; i < graph->n_node && mode == SN_ONNX_AS_EXPORTED; i++) {
+        const Onnx__NodeProto *node = graph->node[i];
+        const char *type = node->op_type ? node->op_type : "";
+        norms += strcmp(type, "BatchNormalization") == 0 && !is_in_training(node, model->info.opset);
+        dropouts += strcmp(type, "Dropout") == 0 && is_inference_dropout(node);
+    }
+    static const char help[] = "--train-mode all puts every Dropout and BatchNormalization into training mode";
+    if (norms)
+        sn_warning(diags, "W0305", model->info.path, help,
+                   "%d BatchNormalization node%s exported in inference mode: statistics stay as they are", norms,
+                   norms == 1 ? " was" : "s were");
+    if (dropouts)
+        sn_warning(diags, "W0306", model->info.path, help,
+                   "%d Dropout node%s exported in inference mode: nothing is dropped", dropouts,
+                   dropouts == 1 ? " was" : "s were");
+}
+
+void sn_onnx_check_training(const sn_onnx_model *model, const sn_module *module, sn_onnx_mode mode, sn_diags *diags) {
+    warn_of_computed(model, module, diags);
+    warn_of_folded_norms(model, diags);
+    warn_of_inference_modes(model, mode, diags);
+}
