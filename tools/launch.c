@@ -44,6 +44,7 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     char *path = realpath(program, NULL); // a bare name would be looked for on PATH
     sn_vec_push(&line, path ? path : program);
     for (; *arguments; arguments++) sn_vec_push(&line, *arguments);
+    if (!isatty(STDOUT_FILENO)) sn_vec_push(&line, "--quiet"); // mpirun gives its ranks a terminal, whatever ours is
     sn_vec_push(&line, NULL);
     fflush(NULL);
     // A terminal sends ^C to the whole group: the run ends itself in an orderly way, and we report how.
