@@ -79,7 +79,9 @@ static void check_access(verifier *v, const sn_kir_node *node) {
         fail(v, node,
              sn_arena_printf(&v->k->arena, "index in [%lld, %lld] may leave %s[%lld]", (long long)index->min,
                              (long long)index->max, node->buffer->name, (long long)node->buffer->count));
-    if (node->op == SN_KIR_STORE && v->lanes && !v->varies[index->id]) fail(v, node, "all lanes store to one element");
+    bool one_lane = v->lanes && v->lanes->loop->min == v->lanes->loop->max;
+    if (node->op == SN_KIR_STORE && v->lanes && !one_lane && !v->varies[index->id])
+        fail(v, node, "all lanes store to one element");
     check_order(v, node);
 }
 

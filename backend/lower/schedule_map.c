@@ -130,6 +130,7 @@ void sn_schedule_map(sn_lowering *lowering) {
     int64_t grid = 1;
     SN_CHECK(body->results.count <= 64);
     for (size_t i = 0; i < body->results.count; i++) {
+        if (sn_type_count(body->results.data[i]->type) == 0) continue;
         of[i] = traverse(body, body->results.data[i]->type);
         if (of[i].grid > grid) grid = of[i].grid;
     }
