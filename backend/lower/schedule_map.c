@@ -57,7 +57,8 @@ static int split_of_op(const sn_op *op, sn_type type) {
 }
 
 static traversal traverse(const sn_func *body, sn_type type) {
-    traversal t = {.rows = 1, .columns = 1};
+    traversal t = {.rows = 1, .columns = 1, .grid = 1};
+    if (sn_type_count(type) == 0) return t;
     bool heavy = false;
     SN_FOR_OPS(op, body) {
         int split = split_of_op(op, type);

@@ -91,7 +91,10 @@ static void emit_scatter(sn_lowering *lowering, const sn_op *op) {
     }
     sn_kir_node *to = sn_lower_flat(l, type, &at), *update = sn_lower_element(l, updates, &from);
     sn_kir_node *old = sn_kir_load(k, lowering->results[0], to);
-    sn_kir_store(k, lowering->results[0], to, sn_rule_scattered(l, op, old, update));
+    sn_kir_node *now = sn_rule_scattered(l, op, old, update);
+    sn_kir_barrier(k); // all threads load, one stores, all see it
+    sn_kir_store(k, lowering->results[0], to, now);
+    sn_kir_barrier(k);
     sn_lower_end(l);
 }
 

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_ARGS = 24, MOST_RESULTS = 24 };
+enum { MOST_ARGS = 24, MOST_RESULTS = 64 };
 
 // Values in [low, high): a grid in random order, so that neighbours differ.
 static inline sn_tensor random_tensor(sn_type type, double low, double high, uint64_t seed) {
