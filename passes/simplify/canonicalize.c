@@ -24,6 +24,7 @@ static void run(sn_module *module, sn_pass_context *context) {
         [SN_OP_REDUCE_MAX] = sn_canonicalize_reduction,
         [SN_OP_REDUCE_MIN] = sn_canonicalize_reduction,
         [SN_OP_MATMUL] = sn_canonicalize_matmul,
+        [SN_OP_ATTENTION] = sn_canonicalize_attention,
     };
     sn_rule rules[SN_OP_COUNT];
     memcpy(rules, special, sizeof rules);

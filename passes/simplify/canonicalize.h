@@ -12,3 +12,4 @@ sn_value *sn_canonicalize_concat(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_gather(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_reduction(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_matmul(sn_rewriter *r, sn_op *op);
+sn_value *sn_canonicalize_attention(sn_rewriter *r, sn_op *op);

@@ -187,3 +187,12 @@ sn_value *sn_canonicalize_matmul(sn_rewriter *r, sn_op *op) {
     }
     return found ? sn_build_matmul(sn_rewriter_at(r, op), operands[0], operands[1], swapped[0], swapped[1]) : NULL;
 }
+
+// The mask broadcasts by itself.
+sn_value *sn_canonicalize_attention(sn_rewriter *r, sn_op *op) {
+    const sn_op *broadcast = op->n_operands > 3 ? sn_defined_by(op->operands[3], SN_OP_BROADCAST) : NULL;
+    if (!broadcast) return NULL;
+    sn_op_set_operand(op, 3, broadcast->operands[0]);
+    r->changed = true;
+    return NULL;
+}
