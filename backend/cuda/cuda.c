@@ -300,7 +300,8 @@ static void print_kernel(sn_cuda_printer *p, const sn_kir *k) {
     print_origin(p);
     print_signature(p);
     p->indent = 4;
-    if (k->build->block || sn_cuda_workspace(k)) sn_cuda_line(p, "const int block = blockIdx.x;");
+    bool block = k->build->block && p->uses[k->build->block->id];
+    if (block || sn_cuda_workspace(k)) sn_cuda_line(p, "const int block = blockIdx.x;");
     print_scratch(p);
     print_region(p, &k->body);
     p->indent = 0;

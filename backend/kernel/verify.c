@@ -2,8 +2,9 @@
 
 #include "backend/kernel/build.h"
 
-// Who touches a buffer between two barriers: the lanes of one loop (its node), or the block as a whole (NULL), where
-// all threads load and one stores.
+// Who touches a buffer between two barriers, as one of its threads sees it: the lanes of one loop (its node), the one
+// thread that stores outside lanes loops and loads what only it needs (`one`), or all threads alike (`all`). Lanes and
+// that thread see their own accesses in order; anything else needs a barrier.
 typedef struct touch {
     const sn_kir_node *reader, *writer;
     int64_t read_min, read_max, write_min, write_max; // elements; none when min > max
@@ -14,7 +15,9 @@ typedef struct verifier {
     const char *problem;
     bool *defined; // by node id: computed, and in scope
     bool *varies;  // by node id: differs between lanes
+    bool *escapes; // by node id: more depends on it than stores outside lanes loops
     const sn_kir_node *lanes;
+    sn_kir_node one, all;
     int guards;             // enclosing `if`s
     touch *params, *arrays; // by index of the buffer
 } verifier;
@@ -52,23 +55,50 @@ static void widen(const sn_kir_node *index, int64_t *min, int64_t *max) {
     if (index->max > *max) *max = index->max;
 }
 
+static const sn_kir_node *who(const verifier *v, const sn_kir_node *node) {
+    if (v->lanes) return v->lanes;
+    return node->op == SN_KIR_STORE || !v->escapes[node->id] ? &v->one : &v->all;
+}
+
 static void check_order(verifier *v, const sn_kir_node *node) {
     if (node->buffer->access == SN_KIR_READ || node->op == SN_KIR_ATOMIC_ADD) return;
     touch *t = touch_of(v, node->buffer);
-    const sn_kir_node *index = node->in[0];
+    const sn_kir_node *index = node->in[0], *self = who(v, node);
     bool write = node->op == SN_KIR_STORE;
-    bool own = v->lanes != NULL; // lanes own what they touch; the block as a whole does not
-    if (overlap(index, t->write_min, t->write_max) && !(t->writer == v->lanes && (own || write)))
+    if (overlap(index, t->write_min, t->write_max) && t->writer != self)
         fail(v, node, "no barrier after another loop's store to this buffer");
-    if (write && overlap(index, t->read_min, t->read_max) && !(t->reader == v->lanes && own))
+    if (write && overlap(index, t->read_min, t->read_max) && t->reader != self)
         fail(v, node, "no barrier after another loop's load of this buffer");
-    // Accesses of several loops: none of them may go on, which a node that is no loop stands for.
+    // Several who do not meet here: none of them may go on, which a node that stands for nobody says.
     if (write) {
-        t->writer = t->write_min <= t->write_max && t->writer != v->lanes ? node : v->lanes;
+        t->writer = t->write_min <= t->write_max && t->writer != self ? node : self;
         widen(index, &t->write_min, &t->write_max);
     } else {
-        t->reader = t->read_min <= t->read_max && t->reader != v->lanes ? node : v->lanes;
+        t->reader = t->read_min <= t->read_max && t->reader != self ? node : self;
         widen(index, &t->read_min, &t->read_max);
+    }
+}
+
+static void escape(verifier *v, const sn_kir_node *node) {
+    if (!node || v->escapes[node->id]) return;
+    v->escapes[node->id] = true;
+    for (int i = 0; i < 4; i++) escape(v, node->in[i]);
+    if (node->op == SN_KIR_RESULT || node->op == SN_KIR_CARRY) {
+        escape(v, node->acc->init);
+        escape(v, node->acc->next);
+    }
+}
+
+static void find_escapes(verifier *v, const sn_kir_region *region, bool in_lanes) {
+    for (const sn_kir_node *node = region->first; node; node = node->next) {
+        bool control = node->op == SN_KIR_FOR || node->op == SN_KIR_IF;
+        if (in_lanes || control)
+            for (int i = 0; i < 4; i++) escape(v, node->in[i]);
+        bool lanes = in_lanes || (node->op == SN_KIR_FOR && node->mapping == SN_KIR_LANES);
+        if (!control) continue;
+        for (const sn_kir_acc *acc = lanes ? node->acc : NULL; acc; acc = acc->link) escape(v, acc->next);
+        find_escapes(v, &node->body, lanes);
+        find_escapes(v, &node->orelse, lanes);
     }
 }
 
@@ -174,6 +204,8 @@ const char *sn_kir_verify(sn_kir *k) {
     v.varies = SN_NEW_N(&memory, bool, k->n_nodes + 1);
     v.params = SN_NEW_N(&memory, touch, k->n_params + 1);
     v.arrays = SN_NEW_N(&memory, touch, k->n_scratch + 1);
+    v.escapes = SN_NEW_N(&memory, bool, k->n_nodes + 1);
+    find_escapes(&v, &k->body, false);
     forget_touches(&v);
     walk(&v, &k->body, NULL);
     sn_arena_free(&memory);

@@ -215,6 +215,31 @@ static void phases_need_barriers(void **state) {
     expect_problem(k, "inside a lanes loop");
 }
 
+// One thread stores outside lanes loops: it sees its own stores, others do not.
+static void one_thread_needs_no_barrier(void **state) {
+    (void)state;
+    for (int escapes = 0; escapes < 2; escapes++) {
+        sn_kir *k = fresh(1);
+        sn_kir_buffer *y = sn_kir_param(k, "y", SN_I64, 8, SN_KIR_UPDATE);
+        sn_kir_buffer *z = sn_kir_param(k, "z", SN_I64, 8, SN_KIR_WRITE);
+        sn_kir_for(k, SN_KIR_SERIAL, INDEX(0), INDEX(4), 1);
+        expr old = sn_kir_load(k, y, INDEX(0));
+        sn_kir_store(k, y, INDEX(0), sn_kir_addi(k, old, 1));
+        if (escapes) {
+            expr i = lanes(k, 8);
+            sn_kir_store(k, z, i, old);
+            sn_kir_end(k);
+        }
+        sn_kir_end(k);
+        if (escapes) {
+            expect_problem(k, "no barrier after another loop's load");
+        } else {
+            assert_null(sn_kir_verify(k));
+            sn_kir_free(k);
+        }
+    }
+}
+
 static void results_exist_after_their_loop(void **state) {
     (void)state;
     sn_kir *k = fresh(1);
@@ -273,6 +298,7 @@ int main(void) {
         cmocka_unit_test(lanes_must_not_nest),
         cmocka_unit_test(lanes_must_not_meet),
         cmocka_unit_test(phases_need_barriers),
+        cmocka_unit_test(one_thread_needs_no_barrier),
         cmocka_unit_test(results_exist_after_their_loop),
         cmocka_unit_test(too_much_scratch),
         cmocka_unit_test(prints),
