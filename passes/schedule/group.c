@@ -355,9 +355,13 @@ static bool is_made_of_less(const sn_grouping *g, const sn_value *value, int64_t
     return true;
 }
 
+// Whether an outside op or the function's caller reads the value, perhaps as a view.
 static bool is_read_outside(const sn_grouping *g, const sn_value *value) {
-    for (size_t i = 0; i < value->uses.count; i++)
-        if (sn_stays_outside(value->uses.data[i].op)) return true;
+    for (size_t i = 0; i < value->uses.count; i++) {
+        const sn_op *user = value->uses.data[i].op;
+        if (sn_stays_outside(user)) return true;
+        if (sn_op_class_of(user->kind) == SN_CLASS_INDEX && is_read_outside(g, user->results[0])) return true;
+    }
     for (size_t i = 0; i < g->func->results.count; i++)
         if (g->func->results.data[i] == value) return true;
     return false;
