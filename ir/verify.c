@@ -70,6 +70,13 @@ static void check_layout(verifier *v, const sn_value *value) {
     EXPECT(v, !(used & ~all), "a layout uses an axis that the mesh lacks");
 }
 
+// A view with strides, or the same elements under another shape.
+static bool is_strided_view(const sn_value *value) {
+    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
+        value = value->def->operands[0];
+    return value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_MOVEMENT);
+}
+
 static void check_value(verifier *v, sn_value *value) {
     if (!type_is_legal(value->type)) {
         problem(v, "a value has no legal type");
@@ -81,7 +88,7 @@ static void check_value(verifier *v, sn_value *value) {
     int64_t end = value->place.offset + sn_type_bytes(value->type);
     EXPECT(v, v->module->form == SN_FORM_SCHED, "a value has a place in %s form", sn_form_name(v->module->form));
     // a strided view starts somewhere in its operand's bytes; how far it reaches its type does not say
-    if (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_MOVEMENT)) end = value->place.offset;
+    if (is_strided_view(value)) end = value->place.offset;
     EXPECT(v, value->place.offset >= 0 && end <= v->module->arena_bytes,
            "a value ends at byte %" PRId64 " of an arena of %" PRId64, end, v->module->arena_bytes);
 }

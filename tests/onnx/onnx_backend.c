@@ -92,7 +92,8 @@ static char *crash_reason(int log, int status) {
     char text[400];
     ssize_t n = pread(log, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = 0;
-    text[strcspn(text, "\n")] = 0;
+    for (char *c = text; *c; c++)
+        if (*c == '\n') *c = ' ';
     sn_str reason = {0};
     sn_str_printf(&reason, "%s: %s", WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit", text);
     return reason.data;
