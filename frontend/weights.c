@@ -72,13 +72,16 @@ sn_value *sn_import_weight(sn_import *import, const char *name) {
     return global->value;
 }
 
-// Through what an exporter may put between a weight and the operator it is a weight of.
+// What an exporter may put between a weight and the operator it is a weight of; experts are gathered by token.
+static bool is_passage(sn_op_kind kind) {
+    return kind == SN_OP_RESHAPE || kind == SN_OP_TRANSPOSE || kind == SN_OP_CAST || kind == SN_OP_BROADCAST ||
+           kind == SN_OP_SLICE || kind == SN_OP_GATHER || kind == SN_OP_GATHER_ND;
+}
+
 static const sn_op *beyond_views(const sn_use *use, int *operand) {
     const sn_op *op = use->op;
     *operand = use->index;
-    while ((op->kind == SN_OP_RESHAPE || op->kind == SN_OP_TRANSPOSE || op->kind == SN_OP_CAST ||
-            op->kind == SN_OP_BROADCAST) &&
-           op->results[0]->uses.count == 1) {
+    while (is_passage(op->kind) && *operand == 0 && op->results[0]->uses.count == 1) {
         *operand = op->results[0]->uses.data[0].index;
         op = op->results[0]->uses.data[0].op;
     }
@@ -95,7 +98,7 @@ static bool is_linear_use(const sn_value *value, const sn_use *use) {
     const sn_op *op = beyond_views(use, &operand);
     int rank = value->type.rank;
     if (op->kind == SN_OP_CONV) return operand == 1;
-    if (op->kind == SN_OP_MATMUL) return operand == 1 && rank == 2;
+    if (op->kind == SN_OP_MATMUL) return rank >= 2 && (operand == 1 || use->op->kind != SN_OP_MATMUL);
     return op->kind == SN_OP_ADD && rank == 1 && is_product(op->operands[1 - operand]);
 }
 

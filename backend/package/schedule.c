@@ -308,13 +308,24 @@ static void write_args(writer *w) {
     sn_vec_free(&inputs);
 }
 
+// A function's result as a buffer of its own shape: one more name for the bytes where it is a view of a value of
+// another shape.
 static int64_t result_buffer(writer *w, const char *func_name, const char *result) {
     const sn_func *func = sn_module_func(w->module, func_name);
     for (size_t i = 0; func && i < func->results.count; i++) {
         if (strcmp(func->result_names.data[i], result) != 0) continue;
-        sn_strided strided = strides_of(func->results.data[i]);
-        SN_CHECK(sn_strided_is_dense(&strided) && strided.offset == 0);
-        return buffer_of(w, sn_owner_of(strided.root));
+        sn_value *value = func->results.data[i];
+        sn_view view = dense_view(w, value);
+        const sn_buffer *whole = &w->buffers.data[view.buffer];
+        if (view.offset == 0 && sn_type_equal(sn_owner_of(strides_of(value).root)->type, value->type))
+            return view.buffer;
+        sn_buffer part = {.name = sn_arena_strdup(w->arena, result),
+                          .dtype = value->type.dtype,
+                          .shape = dims_of(w, value->type),
+                          .offset = whole->offset + view.offset,
+                          .bytes = sn_type_bytes(value->type)};
+        sn_vec_push(&w->buffers, part);
+        return (int64_t)w->buffers.count - 1;
     }
     return -1;
 }
