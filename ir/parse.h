@@ -4,7 +4,7 @@
 #include "base/diag.h"
 #include "ir/graph.h"
 
-// `name` is what the text is called in diagnostics ("in.sir:3:7"). NULL after errors in `diags` (E0101 to E0103): the
+// `name` is what the text is called in diagnostics ("in.sir:3:7"). NULL after errors in `diags` (E0801 to E0803): the
 // text does not follow the grammar, or states a module that sn_verify refuses. Constants from files have no data yet.
 sn_module *sn_parse(const char *text, size_t length, const char *name, sn_diags *diags);
 // The same for a file; its constants are mapped from the files that it names, relative to its folder or else to the

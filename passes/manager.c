@@ -61,7 +61,7 @@ int64_t sn_pass_argument_int(sn_pass_context *context, const char *name, int64_t
     char *end;
     long long value = strtoll(text, &end, 10);
     if (end == text || (*end && *end != ',')) {
-        sn_error(context->diags, "E0403", context->pass->name, NULL, "the argument %s takes a whole number", name);
+        sn_error(context->diags, "E0813", context->pass->name, NULL, "the argument %s takes a whole number", name);
         return otherwise;
     }
     return value;
@@ -112,9 +112,9 @@ static void unknown_pass(sn_pass_context *context, const char *name) {
     for (int i = 0; i < sn_pass_count; i++) sn_suggest(&close, name, sn_pass_table[i]->name);
     const char *help = "`sennit opt --list-passes` lists the passes";
     if (close.best)
-        sn_error(context->diags, "E0401", NULL, help, "unknown pass '%s'; did you mean '%s'?", name, close.best);
+        sn_error(context->diags, "E0811", NULL, help, "unknown pass '%s'; did you mean '%s'?", name, close.best);
     else
-        sn_error(context->diags, "E0401", NULL, help, "unknown pass '%s'", name);
+        sn_error(context->diags, "E0811", NULL, help, "unknown pass '%s'", name);
 }
 
 // One "name" or "name{arguments}" at *text; moves past it and the comma.
@@ -124,7 +124,7 @@ static bool parse_step(sn_pass_context *context, const char **text, steps *out) 
     if (*rest == '{') {
         size_t inner = strcspn(rest + 1, "}");
         if (rest[1 + inner] != '}' || (rest[2 + inner] && rest[2 + inner] != ',')) {
-            sn_error(context->diags, "E0402", NULL, "write it as name{key=value,…}",
+            sn_error(context->diags, "E0812", NULL, "write it as name{key=value,…}",
                      "pipeline: braces do not match after '%.*s'", (int)length, *text);
             return false;
         }
@@ -139,7 +139,7 @@ static bool parse_step(sn_pass_context *context, const char **text, steps *out) 
         return false;
     }
     if (*arguments && !pass->arguments) {
-        sn_error(context->diags, "E0402", name, NULL, "the pass takes no arguments");
+        sn_error(context->diags, "E0812", name, NULL, "the pass takes no arguments");
         return false;
     }
     step one = {pass, arguments};
@@ -150,7 +150,7 @@ static bool parse_step(sn_pass_context *context, const char **text, steps *out) 
 static int index_of(sn_pass_context *context, const steps *steps, const char *name) {
     for (size_t i = 0; i < steps->list.count; i++)
         if (strcmp(steps->list.data[i].pass->name, name) == 0) return (int)i;
-    sn_error(context->diags, "E0404", NULL, "`--print-pipeline` lists the passes that run",
+    sn_error(context->diags, "E0814", NULL, "`--print-pipeline` lists the passes that run",
              "the pipeline has no pass '%s'", name);
     return -1;
 }
@@ -215,7 +215,7 @@ static bool open_dumper(sn_pass_context *context, const sn_pipeline_options *opt
         d->before = true;
         d->only = when + strlen("before=");
     } else {
-        sn_error(context->diags, "E0405", "--dump-ir", "one of after-all, before-all, after=PASS, before=PASS",
+        sn_error(context->diags, "E0815", "--dump-ir", "one of after-all, before-all, after=PASS, before=PASS",
                  "'%s' is no time to dump at", when);
         return false;
     }
@@ -226,7 +226,7 @@ static bool open_dumper(sn_pass_context *context, const sn_pipeline_options *opt
     d->dir = options->dump_dir ? options->dump_dir : "sennit-dumps";
     sn_status status = sn_make_directories(d->dir);
     if (status) {
-        sn_error(context->diags, "E0406", "--dump-dir", NULL, "%s", sn_status_message(status));
+        sn_error(context->diags, "E0816", "--dump-dir", NULL, "%s", sn_status_message(status));
         sn_status_free(status);
         return false;
     }
@@ -240,7 +240,7 @@ static bool dump(sn_pass_context *context, dumper *d, sn_module *module, int num
     sn_status status = sn_print_file(module, &d->constants, sn_str_text(&path));
     sn_str_free(&path);
     if (!status) return true;
-    sn_error(context->diags, "E0406", "--dump-ir", NULL, "%s", sn_status_message(status));
+    sn_error(context->diags, "E0816", "--dump-ir", NULL, "%s", sn_status_message(status));
     sn_status_free(status);
     return false;
 }
@@ -273,7 +273,7 @@ static bool verify(const sn_module *module, const sn_pass_context *context) {
     if (!fine && !context->pass->user)
         SN_BUG("the pass %s left a malformed module:\n%s", context->pass->name, sn_str_text(&problems));
     if (!fine)
-        sn_error(context->diags, "E0418", NULL, "report it to the plug-in's author",
+        sn_error(context->diags, "E0828", NULL, "report it to the plug-in's author",
                  "the plug-in pass %s left a malformed module:\n%s", context->pass->name, sn_str_text(&problems));
     sn_str_free(&problems);
     return fine;
@@ -281,7 +281,7 @@ static bool verify(const sn_module *module, const sn_pass_context *context) {
 
 static bool check_form(sn_pass_context *context, const sn_module *module, const sn_pass *pass) {
     if (pass->forms >> module->form & 1) return true;
-    sn_error(context->diags, "E0407", pass->name, NULL, "the pass does not work on %s form",
+    sn_error(context->diags, "E0817", pass->name, NULL, "the pass does not work on %s form",
              sn_form_name(module->form));
     return false;
 }
@@ -330,7 +330,7 @@ bool sn_passes_run(sn_module *module, sn_pass_context *context, const sn_pipelin
     sn_bug_set_context(NULL, NULL);
     sn_status status = sn_constant_store_close(&dumper.constants);
     if (status) {
-        sn_error(context->diags, "E0406", "--dump-ir", NULL, "%s", sn_status_message(status));
+        sn_error(context->diags, "E0816", "--dump-ir", NULL, "%s", sn_status_message(status));
         fine = false;
     }
     sn_status_free(status);

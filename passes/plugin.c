@@ -45,7 +45,7 @@ static void run(sn_module *module, sn_pass_context *context) {
     sennit_host host = sn_plugin_host(context);
     int status = theirs->run(&host, sn_plugin_module(module), context->arguments);
     if (status != 0)
-        sn_error(context->diags, "E0414", NULL, NULL, "the plug-in pass %s failed with status %d", theirs->name,
+        sn_error(context->diags, "E0824", NULL, NULL, "the plug-in pass %s failed with status %d", theirs->name,
                  status);
 }
 
@@ -98,23 +98,23 @@ bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags) {
     const char *where = strchr(path, '/') ? path : sn_arena_printf(&plugins->arena, "./%s", path);
     void *object = dlopen(where, RTLD_NOW | RTLD_LOCAL);
     if (!object) {
-        sn_error(diags, "E0411", path, NULL, "the plug-in does not load: %s", dlerror());
+        sn_error(diags, "E0821", path, NULL, "the plug-in does not load: %s", dlerror());
         return false;
     }
     sennit_plugin_query_fn query;
     *(void **)&query = dlsym(object, SENNIT_PLUGIN_SYMBOL);
     if (!query) {
-        sn_error(diags, "E0412", path, "export it: see sennit/plugin.h", "the plug-in lacks the symbol %s",
+        sn_error(diags, "E0822", path, "export it: see sennit/plugin.h", "the plug-in lacks the symbol %s",
                  SENNIT_PLUGIN_SYMBOL);
         return false;
     }
     const sennit_plugin *plugin = query(SENNIT_PLUGIN_ABI);
     if (!plugin || plugin->abi != SENNIT_PLUGIN_ABI) {
-        sn_error(diags, "E0413", path, "build it against this sennit's plugin.h",
+        sn_error(diags, "E0823", path, "build it against this sennit's plugin.h",
                  "the plug-in is for ABI %u, this sennit has %u", plugin ? plugin->abi : 0, SENNIT_PLUGIN_ABI);
         return false;
     }
     const char *wrong = add_plugin(plugins, plugin);
-    if (wrong) sn_error(diags, "E0414", path, NULL, "the plug-in cannot be used: %s", wrong);
+    if (wrong) sn_error(diags, "E0824", path, NULL, "the plug-in cannot be used: %s", wrong);
     return !wrong;
 }

@@ -1,5 +1,5 @@
 // Loads plug-ins: shared objects with passes or a cost model, written against include/sennit/plugin.h. What is wrong
-// with one is an error (E0411 to E0416) that names its file.
+// with one is an error (E0821 to E0828) that names its file.
 #pragma once
 #include "passes/pass.h"
 

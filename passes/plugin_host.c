@@ -25,7 +25,7 @@ static sn_pass_context *context_of(const sennit_host *host) {
 static void complain(const sennit_host *host, const sn_op *op, const char *what, const char *why) {
     sn_pass_context *context = context_of(host);
     const char *node = op ? sn_origin_node(op->origin) : NULL;
-    sn_error(context->diags, "E0415", node, NULL, "plug-in pass %s: %s: %s", context->pass->name, what, why);
+    sn_error(context->diags, "E0825", node, NULL, "plug-in pass %s: %s: %s", context->pass->name, what, why);
 }
 
 static uint32_t form(const sennit_module *module) {
@@ -221,7 +221,7 @@ static void report(const sennit_host *host, sennit_severity severity, const senn
     static const sn_severity severities[] = {
         [SENNIT_REMARK] = SN_REMARK, [SENNIT_WARNING] = SN_WARNING, [SENNIT_ERROR] = SN_ERROR};
     static const char *const codes[] = {
-        [SENNIT_REMARK] = "R0401", [SENNIT_WARNING] = "W0401", [SENNIT_ERROR] = "E0416"};
+        [SENNIT_REMARK] = "R0804", [SENNIT_WARNING] = "W0804", [SENNIT_ERROR] = "E0826"};
     sn_pass_context *context = context_of(host);
     unsigned which = (unsigned)severity <= SENNIT_ERROR ? severity : SENNIT_ERROR;
     const char *node = op ? sn_origin_node(op_of(op)->origin) : NULL;

@@ -35,7 +35,7 @@ static void bind_given(const sn_onnx_info *info, const sn_options *options, sn_d
         char *end = NULL;
         long long size = equals ? strtoll(equals + 1, &end, 10) : 0;
         if (!equals || *end || size < 1) {
-            sn_error(diags, "E0209", text, "write --dim NAME=SIZE, as in --dim seq=64", "this binds no dim");
+            sn_error(diags, "E0211", text, "write --dim NAME=SIZE, as in --dim seq=64", "this binds no dim");
             continue;
         }
         char *name = sn_arena_strdup(arena, text);
@@ -100,7 +100,7 @@ bool sn_model_source_open(const char *path, const sn_options *options, const cha
     if (is_folder(data)) bind_data(info, data, &out->arena, &list);
     out->batch = find_batch(info, &list);
     if (asked && out->batch && out->batch != asked)
-        sn_error(diags, "E0210", path, "leave --batch out, or export the model with a symbolic batch dim",
+        sn_error(diags, "E0212", path, "leave --batch out, or export the model with a symbolic batch dim",
                  "--batch %" PRId64 ": the model's batch is fixed at %" PRId64, asked, out->batch);
     out->import = (sn_onnx_options){.n_bindings = (int)list.count, .mode = mode};
     out->import.bindings = sn_arena_copy(&out->arena, list.data, list.count * sizeof *list.data);

@@ -22,14 +22,14 @@ static void write_result(const sn_options *options, sn_module *module, sn_diags 
         sn_str text = {0};
         sn_print(&text, module, NULL);
         if (fwrite(sn_str_text(&text), 1, text.length, stdout) != text.length || fflush(stdout) != 0)
-            sn_error(diags, "E0104", "stdout", NULL, "the result cannot be written");
+            sn_error(diags, "E0804", "stdout", NULL, "the result cannot be written");
         sn_str_free(&text);
         return;
     }
     sn_constant_store store = {.path = sn_arena_printf(&diags->arena, "%s.bin", path)};
     sn_status status = sn_print_file(module, &store, path);
     sn_status closed = sn_constant_store_close(&store);
-    if (status || closed) sn_error(diags, "E0104", "-o", NULL, "%s", sn_status_message(status ? status : closed));
+    if (status || closed) sn_error(diags, "E0804", "-o", NULL, "%s", sn_status_message(status ? status : closed));
     sn_status_free(status);
     sn_status_free(closed);
 }
@@ -44,7 +44,7 @@ static void opt(const sn_options *options, sn_plugins *plugins, sn_diags *diags)
     // on its own, `sennit opt` parses, verifies and prints
     if (!pipeline.pipeline && !pipeline.start_from && !pipeline.stop_after) pipeline.pipeline = "";
     if (options->arguments.count == 0) {
-        sn_error(diags, "E0105", NULL, "sennit opt IN.sir --passes=A,B", "there is no input");
+        sn_error(diags, "E0805", NULL, "sennit opt IN.sir --passes=A,B", "there is no input");
         return;
     }
     sn_module *module = sn_parse_file(options->arguments.data[0], diags);

@@ -154,7 +154,7 @@ static bool package(const sn_options *options, const sn_train_build *build, cons
     if (strncmp(target, "cuda", 4) == 0) {
         if (strcmp(sn_options_text(options, "emit", "executable"), "source") == 0)
             return sn_package_cuda_source(module, build->output, diags);
-        sn_error(diags, "E0502", "--target", "add --emit=source for the kernels' CUDA C, or use --target cpu",
+        sn_error(diags, "E0503", "--target", "add --emit=source for the kernels' CUDA C, or use --target cpu",
                  "executables for %s are not made yet", target);
         return false;
     }

@@ -10,7 +10,7 @@ const char *sn_workplace_make(sn_diags *diags) {
     if (!parent || !*parent) parent = "/tmp";
     char *folder = sn_arena_printf(&diags->arena, "%s/sennit-XXXXXX", parent);
     if (mkdtemp(folder)) return folder;
-    sn_error(diags, "E0701", parent, "name another place in TMPDIR", "no temporary folder can be made");
+    sn_error(diags, "E0703", parent, "name another place in TMPDIR", "no temporary folder can be made");
     return NULL;
 }
 

@@ -95,7 +95,7 @@ static void take_answers(const sn_cost_model *model, const char *name, int n, co
             seconds[i] = answers[i];
             continue;
         }
-        sn_error(model->diags, "E0417", name, NULL, "the plug-in's cost model answered %g seconds", answers[i]);
+        sn_error(model->diags, "E0827", name, NULL, "the plug-in's cost model answered %g seconds", answers[i]);
         return; // one is enough
     }
 }

@@ -20,7 +20,7 @@ sn_work sn_op_work(const sn_op *op, sn_arena *scratch);
 typedef struct sn_cost_model {
     const sn_device *device;
     const sn_plugins *plugins; // NULL: the built-in answers
-    sn_diags *diags;           // gets an error (E0417) for an answer of a plug-in that is no time
+    sn_diags *diags;           // gets an error (E0827) for an answer of a plug-in that is no time
 } sn_cost_model;
 
 // seconds[i] of ops[i], which are no collectives. Views and constants take none.

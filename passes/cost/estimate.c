@@ -1,6 +1,6 @@
 // estimate: says what the cost model expects of each function, as remarks. It changes nothing.
 //
-//   remark[R0201]: @step: 1.83 ms on cpu: 0.21 GFLOP, 41.2 MB, of it collectives 0.10 ms; matmul 1.20 ms, …
+//   remark[R0803]: @step: 1.83 ms on cpu: 0.21 GFLOP, 41.2 MB, of it collectives 0.10 ms; matmul 1.20 ms, …
 #include "passes/cost/cost.h"
 
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static void run(sn_module *module, sn_pass_context *context) {
         sn_str_printf(&text, "%.3g ms on %s: %.3g GFLOP, %.3g MB, collectives %.3g ms", 1e3 * t.seconds,
                       model.device->name, 1e-9 * t.flops, 1e-6 * t.bytes, 1e3 * t.collectives);
         print_largest(&text, t);
-        sn_remark(context->diags, "R0201", NULL, NULL, "@%s: %s", func->name, sn_str_text(&text));
+        sn_remark(context->diags, "R0803", NULL, NULL, "@%s: %s", func->name, sn_str_text(&text));
         sn_str_free(&text);
     }
 }

@@ -98,7 +98,7 @@ static void fold(folder *f, sn_op *op) {
     for (int i = 0; i < op->n_operands; i++) operands[i] = read_known(op->operands[i], &owned[i]);
     const char *problem = sn_evaluate(op, operands, &result);
     if (problem) {
-        sn_pass_remark(f->context, "R0001", op, "%s on constants does not evaluate: %s", sn_op_name(op->kind), problem);
+        sn_pass_remark(f->context, "R0801", op, "%s on constants does not evaluate: %s", sn_op_name(op->kind), problem);
     } else {
         sn_value *with = is_uniform(old->type, result.data) ? constant_op(op->func, op, old->type, result.data,
                                                                           sn_pass_origin(f->module, f->context, op))

@@ -29,7 +29,7 @@ static const double hidden = -1e4;
 static const double absorbing = -1e30;
 
 static void near_miss(const attention *a, const char *why) {
-    sn_pass_remark(a->r->context, "R0101", a->matmul, "attention stays in pieces: %s", why);
+    sn_pass_remark(a->r->context, "R0802", a->matmul, "attention stays in pieces: %s", why);
 }
 
 // softmax, or where(is_nan(softmax), 0, softmax); NULL when it is neither, or when the weights have other readers.

@@ -101,7 +101,7 @@ static void warn_unreached(const sn_module *module, const bool *reached, sn_diag
     }
     if (n > 8) sn_str_printf(&names, " and %d more", n - 8);
     if (n)
-        sn_warning(diags, "W0302", NULL, "freeze them with --frozen REGEX to say that this is meant",
+        sn_warning(diags, "W0307", NULL, "freeze them with --frozen REGEX to say that this is meant",
                    "the loss does not depend differentiably on %d weight%s, which will not be trained: %s", n,
                    n == 1 ? "" : "s", sn_str_text(&names));
     sn_str_free(&names);

@@ -33,19 +33,19 @@ expect 0 'add\(%b, %b\)' cat "$tree/dumps/02-cse.sir"
 expect 0 'add' opt --passes=canonicalize,cse --dump-ir=before=cse --dump-dir "$tree/before"
 expect 0 '^02-before-cse.sir$' ls "$tree/before"
 
-expect 1 'E0401.*did you mean .dce' opt --passes=dcee
-expect 1 'E0402' opt '--passes=dce{x'
-expect 1 'E0402.*takes no arguments|E0402' opt '--passes=dce{x=1}'
-expect 1 'E0403.*whole number' opt '--passes=fold-constants{limit=many}'
-expect 1 'E0404.*no pass .cse' opt --passes=dce --stop-after=cse
-expect 1 'E0405' opt --passes=dce --dump-ir=sometimes
-expect 1 'E0406' opt --passes=dce --dump-ir=after-all --dump-dir /dev/null/dumps
-expect 1 'E0407.*does not work on graph form' opt --passes=plan-memory
-expect 1 'E0104' opt -o "$tree/absent/out.sir"
-expect 1 'E0104' bash -c '"$1" opt "$2" >/dev/full' - "$sennit" "$tree/in.sir"
-expect 1 'E0105' "$sennit" opt
-expect 1 'E0101' "$sennit" opt "$tree/absent.sir"
-expect 1 'E0101' "$sennit" opt "$tree"
+expect 1 'E0811.*did you mean .dce' opt --passes=dcee
+expect 1 'E0812' opt '--passes=dce{x'
+expect 1 'E0812.*takes no arguments|E0812' opt '--passes=dce{x=1}'
+expect 1 'E0813.*whole number' opt '--passes=fold-constants{limit=many}'
+expect 1 'E0814.*no pass .cse' opt --passes=dce --stop-after=cse
+expect 1 'E0815' opt --passes=dce --dump-ir=sometimes
+expect 1 'E0816' opt --passes=dce --dump-ir=after-all --dump-dir /dev/null/dumps
+expect 1 'E0817.*does not work on graph form' opt --passes=plan-memory
+expect 1 'E0804' opt -o "$tree/absent/out.sir"
+expect 1 'E0804' bash -c '"$1" opt "$2" >/dev/full' - "$sennit" "$tree/in.sir"
+expect 1 'E0805' "$sennit" opt
+expect 1 'E0801' "$sennit" opt "$tree/absent.sir"
+expect 1 'E0801' "$sennit" opt "$tree"
 expect 1 'at: .*in2.sir:2:1' bash -c 'echo "sennit 1 graph
 frob" >"$2/in2.sir"; "$1" opt "$2/in2.sir"' - "$sennit" "$tree"
 exit $failures

@@ -465,7 +465,7 @@ static void test_parameters(void **state) {
     sn_diags diags = {0};
     assert_true(sn_training_build(module, &training, &diags));
     assert_int_equal(diags.count, 1);
-    assert_string_equal(diags.items[0].code, "W0302");
+    assert_string_equal(diags.items[0].code, "W0307");
     assert_non_null(strstr(diags.items[0].message, "unread"));
     static const struct {
         const char *name;

@@ -24,17 +24,17 @@ build() {
 for way in SYMBOL ABI NULL NAME OPERATOR OPERANDS ERASE ORDER STATUS COST; do
     build $way || exit 1
 done
-expect 'E0411.*does not load' "$tree/absent.so"
+expect 'E0821.*does not load' "$tree/absent.so"
 echo 'not a shared object' >"$tree/text.so"
-expect 'E0411.*does not load' "$tree/text.so"
-expect 'E0412.*lacks the symbol' "$tree/SYMBOL.so"
-expect 'E0413.*for ABI 2' "$tree/ABI.so"
-expect 'E0413.*for ABI 0' "$tree/NULL.so"
-expect 'E0414.*name of another' "$tree/NAME.so"
-expect 'E0415.*no such operator' "$tree/OPERATOR.so" --passes=broken
-expect 'E0415.*does not take 1 operands' "$tree/OPERANDS.so" --passes=broken
-expect 'E0415.*still read' "$tree/ERASE.so" --passes=broken
-expect 'E0418.*malformed' "$tree/ORDER.so" --passes=broken
-expect 'E0414.*status 3' "$tree/STATUS.so" --passes=broken
-expect 'E0417.*nan seconds' "$tree/COST.so" --passes=estimate
+expect 'E0821.*does not load' "$tree/text.so"
+expect 'E0822.*lacks the symbol' "$tree/SYMBOL.so"
+expect 'E0823.*for ABI 2' "$tree/ABI.so"
+expect 'E0823.*for ABI 0' "$tree/NULL.so"
+expect 'E0824.*name of another' "$tree/NAME.so"
+expect 'E0825.*no such operator' "$tree/OPERATOR.so" --passes=broken
+expect 'E0825.*does not take 1 operands' "$tree/OPERANDS.so" --passes=broken
+expect 'E0825.*still read' "$tree/ERASE.so" --passes=broken
+expect 'E0828.*malformed' "$tree/ORDER.so" --passes=broken
+expect 'E0824.*status 3' "$tree/STATUS.so" --passes=broken
+expect 'E0827.*nan seconds' "$tree/COST.so" --passes=estimate
 exit $status
