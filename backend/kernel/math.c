@@ -154,16 +154,13 @@ static expr expand_random_bits(sn_kir *k, expr *in) {
     expr key[2] = {low_word(k, in[0]), low_word(k, sn_kir_binary(k, SN_KIR_SHR, in[0], w32))};
     expr c[4] = {low_word(k, block), low_word(k, sn_kir_binary(k, SN_KIR_SHR, block, w32)), in[2], in[1]};
     for (int round = 0; round < 10; round++) {
-        expr a = sn_kir_muli(k, sn_kir_cast(k, c[0], SN_U64), 0xD2511F53);
-        expr b = sn_kir_muli(k, sn_kir_cast(k, c[2], SN_U64), 0xCD9E8D57);
-        expr high_a = low_word(k, sn_kir_binary(k, SN_KIR_SHR, a, w32));
-        expr high_b = low_word(k, sn_kir_binary(k, SN_KIR_SHR, b, w32));
-        expr first = sn_kir_binary(k, SN_KIR_XOR, sn_kir_binary(k, SN_KIR_XOR, high_b, c[1]), key[0]);
-        expr third = sn_kir_binary(k, SN_KIR_XOR, sn_kir_binary(k, SN_KIR_XOR, high_a, c[3]), key[1]);
-        c[1] = low_word(k, b);
-        c[3] = low_word(k, a);
-        c[0] = first;
-        c[2] = third;
+        expr by_a = sn_kir_int(k, SN_U32, 0xD2511F53), by_b = sn_kir_int(k, SN_U32, 0xCD9E8D57);
+        expr high_a = sn_kir_binary(k, SN_KIR_MUL_HIGH, c[0], by_a), low_a = sn_kir_mul(k, c[0], by_a);
+        expr high_b = sn_kir_binary(k, SN_KIR_MUL_HIGH, c[2], by_b), low_b = sn_kir_mul(k, c[2], by_b);
+        c[0] = sn_kir_binary(k, SN_KIR_XOR, sn_kir_binary(k, SN_KIR_XOR, high_b, c[1]), key[0]);
+        c[2] = sn_kir_binary(k, SN_KIR_XOR, sn_kir_binary(k, SN_KIR_XOR, high_a, c[3]), key[1]);
+        c[1] = low_b;
+        c[3] = low_a;
         key[0] = sn_kir_addi(k, key[0], 0x9E3779B9);
         key[1] = sn_kir_addi(k, key[1], 0xBB67AE85);
     }

@@ -148,6 +148,8 @@ static int64_t integer_binary(sn_kir_op op, sn_dtype dtype, int64_t a, int64_t b
         return (int64_t)((uint64_t)a - (uint64_t)b);
     case SN_KIR_MUL:
         return (int64_t)((uint64_t)a * (uint64_t)b);
+    case SN_KIR_MUL_HIGH:
+        return (int64_t)((uint64_t)a * (uint64_t)b >> 32);
     case SN_KIR_DIV:
     case SN_KIR_REM:
     case SN_KIR_FLOOR_DIV:

@@ -103,6 +103,8 @@ static bool binary_applies(sn_kir_op op, sn_dtype dtype) {
     case SN_KIR_SHL:
     case SN_KIR_SHR:
         return sn_kir_is_integer(dtype);
+    case SN_KIR_MUL_HIGH:
+        return dtype == SN_U32;
     case SN_KIR_AND:
     case SN_KIR_OR:
     case SN_KIR_XOR:

@@ -185,6 +185,25 @@ static LLVMValueRef shift(sn_emitter *e, const sn_kir_node *node, LLVMValueRef x
     return LLVMBuildSelect(b, inside, value, sn_codegen_int(type, 0), "");
 }
 
+// The upper half of 32-bit products. x86 multiplies the even lanes of 32 bits to 64; the odd ones are shifted there.
+static LLVMValueRef mul_high(sn_emitter *e, LLVMValueRef x, LLVMValueRef y) {
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i64 = LLVMInt64TypeInContext(e->context);
+    if (LLVMGetTypeKind(LLVMTypeOf(x)) != LLVMVectorTypeKind) {
+        LLVMValueRef product = LLVMBuildMul(b, LLVMBuildZExt(b, x, i64, ""), LLVMBuildZExt(b, y, i64, ""), "");
+        return LLVMBuildTrunc(b, LLVMBuildLShr(b, product, sn_codegen_int(i64, 32), ""), i32, "");
+    }
+    LLVMTypeRef pairs = LLVMVectorType(i64, (unsigned)e->width / 2);
+    LLVMValueRef low = sn_codegen_int(pairs, 0xffffffff), half = sn_codegen_int(pairs, 32), order[64];
+    LLVMValueRef xs = LLVMBuildBitCast(b, x, pairs, ""), ys = LLVMBuildBitCast(b, y, pairs, "");
+    LLVMValueRef even = LLVMBuildMul(b, LLVMBuildAnd(b, xs, low, ""), LLVMBuildAnd(b, ys, low, ""), "");
+    LLVMValueRef odd = LLVMBuildMul(b, LLVMBuildLShr(b, xs, half, ""), LLVMBuildLShr(b, ys, half, ""), "");
+    for (int i = 0; i < e->width; i++) order[i] = LLVMConstInt(i32, (unsigned)(i % 2 ? e->width + i : i + 1), false);
+    return LLVMBuildShuffleVector(b, LLVMBuildBitCast(b, even, LLVMTypeOf(x), ""),
+                                  LLVMBuildBitCast(b, odd, LLVMTypeOf(x), ""),
+                                  LLVMConstVector(order, (unsigned)e->width), "");
+}
+
 LLVMValueRef sn_codegen_combine(sn_emitter *e, sn_kir_op op, sn_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
     LLVMBuilderRef b = e->builder;
     bool is_float = sn_dtype_is_float(dtype), is_signed = sn_kir_is_signed(dtype), is_max = op == SN_KIR_MAX;
@@ -290,6 +309,8 @@ LLVMValueRef sn_codegen_compute(sn_emitter *e, const sn_kir_node *node, const LL
     case SN_KIR_FLOOR_DIV:
     case SN_KIR_FLOOR_MOD:
         return divide(e, node, in[0], in[1]);
+    case SN_KIR_MUL_HIGH:
+        return mul_high(e, in[0], in[1]);
     default:
         break;
     }

@@ -87,6 +87,10 @@ EMULATED_BITCAST(__uint_as_float, float, unsigned)
 EMULATED_BITCAST(__double_as_longlong, long long, double)
 EMULATED_BITCAST(__longlong_as_double, double, long long)
 
+static inline unsigned __attribute__((unused)) __umulhi(unsigned a, unsigned b) {
+    return (unsigned)((uint64_t)a * b >> 32);
+}
+
 static inline float __attribute__((unused)) sn_host_f16_to_float(unsigned short bits) {
     _Float16 half;
     memcpy(&half, &bits, 2);
