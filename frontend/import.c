@@ -241,7 +241,10 @@ static void remove_unused_args(sn_func *func) {
     size_t kept = 0;
     for (size_t i = 0; i < func->args.count; i++) {
         sn_value *arg = func->args.data[i];
-        if (!sn_value_is_used(arg)) continue;
+        if (!sn_value_is_used(arg)) {
+            sn_vec_free(&arg->uses); // the module frees those of the arguments that it has
+            continue;
+        }
         arg->index = (int)kept;
         func->args.data[kept++] = arg;
     }

@@ -242,7 +242,8 @@ void sn_handle_lrn(sn_node *n) {
 // Keeps an element with probability 1 - ratio and scales it by the inverse (Srivastava et al. 2014).
 void sn_handle_dropout(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
-    double ratio = sn_node_known_number(n, 1, 0.5);
+    // The ratio was an attribute before opset 12, and training a matter of another graph.
+    double ratio = sn_node_known_number(n, 1, sn_node_float(n, "ratio", 0.5));
     bool exported = sn_node_known_number(n, 2, 0) != 0;
     bool training = in_training(n, exported);
     if (!(ratio >= 0 && ratio < 1)) sn_node_fail(n, NULL, "its ratio %g is not in [0, 1)", ratio);
