@@ -122,6 +122,17 @@ static void list_name(sn_str *list, const char *name, int count) {
     if (count == MOST_LISTED) sn_str_puts(list, ", …");
 }
 
+// A mask or a constant fill: nothing but 0, 1 and numbers that stand for minus infinity. No parameter looks like this.
+static bool is_mask(const sn_global *global) {
+    sn_type type = global->value->type;
+    int64_t count = sn_type_count(type);
+    for (int64_t i = 0; global->source.data && i < count; i++) {
+        double x = sn_load_f64(type.dtype, global->source.data, i);
+        if (x != 0 && x != 1 && x > -1e4) return false;
+    }
+    return global->source.data != NULL;
+}
+
 static void warn_of_computed(const sn_onnx_model *model, const sn_module *module, sn_diags *diags) {
     sn_str list = {0};
     int count = 0;
@@ -129,7 +140,7 @@ static void warn_of_computed(const sn_onnx_model *model, const sn_module *module
         const sn_global *global = module->globals.data[i];
         if (global->role != SN_ROLE_FROZEN || !global->why || strcmp(global->why, "computed by the exporter") != 0)
             continue;
-        list_name(&list, global->name, count++);
+        if (!is_mask(global)) list_name(&list, global->name, count++);
     }
     if (count)
         sn_warning(diags, "W0303", model->info.path, recipe,
