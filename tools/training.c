@@ -193,6 +193,7 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     const char *data = sn_options_text(options, "data", NULL);
     good = good && sn_model_source_open(options->arguments.data[0], options, data, build->batch, mode, diags, &source);
     if (good) module = sn_onnx_import(source.model, &source.import, diags);
+    if (module && !build->inference) sn_onnx_check_training(source.model, module, mode, diags);
     if (module) {
         sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan};
         good = run_passes(options, build, module, &context) && module->form == SN_FORM_SCHED &&
