@@ -28,6 +28,7 @@ static void run(sn_module *module, sn_pass_context *context) {
         [SN_OP_SUB] = sn_recompose_log_softmax,
         [SN_OP_LOG] = sn_recompose_log_softmax,
         [SN_OP_MATMUL] = sn_recompose_attention,
+        [SN_OP_ATTENTION] = sn_recompose_attention_itself,
     };
     sn_rewrite(module, context, rules);
 }

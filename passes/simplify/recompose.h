@@ -9,3 +9,4 @@ sn_value *sn_recompose_norm_bias(sn_rewriter *r, sn_op *add);    // the bias of 
 sn_value *sn_recompose_softmax(sn_rewriter *r, sn_op *div);      // exp(x - max) / sum
 sn_value *sn_recompose_log_softmax(sn_rewriter *r, sn_op *op);   // log(softmax(x)), x - max - log(sum)
 sn_value *sn_recompose_attention(sn_rewriter *r, sn_op *matmul); // the product of the weights and v
+sn_value *sn_recompose_attention_itself(sn_rewriter *r, sn_op *op);

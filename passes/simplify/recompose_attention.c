@@ -241,7 +241,7 @@ static bool match_shapes(const attention *a) {
     return a->k->type.dim[rank - 2] == a->v->type.dim[rank - 2];
 }
 
-static sn_value *build_attention(attention *a) {
+static sn_op *build_attention_op(attention *a) {
     sn_value *q = four_dims(a, a->q), *k = four_dims(a, a->k), *v = four_dims(a, a->v);
     sn_value *few_k = ungrouped(a, k), *few_v = ungrouped(a, v);
     if (few_k && few_v && few_k->type.dim[1] == few_v->type.dim[1]) {
@@ -250,9 +250,7 @@ static sn_value *build_attention(attention *a) {
     }
     sn_builder *b = sn_rewriter_at(a->r, a->matmul);
     sn_attr attrs[] = {sn_attr_float("scale", a->scale), sn_attr_int("causal", a->causal)};
-    sn_op *op = sn_build(b, SN_OP_ATTENTION, a->mask ? 4 : 3, (sn_value *[]){q, k, v, a->mask}, 2, attrs, NULL);
-    sn_type type = a->matmul->results[0]->type;
-    return sn_build_reshape(b, op->results[0], type.rank, type.dim);
+    return sn_build(b, SN_OP_ATTENTION, a->mask ? 4 : 3, (sn_value *[]){q, k, v, a->mask}, 2, attrs, NULL);
 }
 
 sn_value *sn_recompose_attention(sn_rewriter *r, sn_op *matmul) {
@@ -270,7 +268,33 @@ sn_value *sn_recompose_attention(sn_rewriter *r, sn_op *matmul) {
     sn_value *scores = match_masks(&a, softmax->operands[0]);
     if (!scores || !match_scores(&a, scores)) return NULL;
     if (sn_op_int(matmul, "transpose_b")) a.v = swap_last_two(&a, a.v);
-    if (match_shapes(&a)) return build_attention(&a);
-    near_miss(&a, "q, k and v differ in their leading dims");
-    return NULL;
+    if (!match_shapes(&a)) {
+        near_miss(&a, "q, k and v differ in their leading dims");
+        return NULL;
+    }
+    sn_type type = matmul->results[0]->type;
+    sn_op *op = build_attention_op(&a);
+    return sn_build_reshape(sn_rewriter_at(r, matmul), op->results[0], type.rank, type.dim);
+}
+
+// An attention operator of the model itself: a constant mask that is causal becomes the attribute, repeated heads of k
+// and v become fewer.
+sn_value *sn_recompose_attention_itself(sn_rewriter *r, sn_op *op) {
+    attention a = {.r = r, .matmul = op, .q = op->operands[0], .k = op->operands[1], .v = op->operands[2]};
+    a.scores = op->operands[0]->type;
+    a.scores.dim[3] = op->operands[1]->type.dim[2];
+    a.scale = sn_op_float(op, "scale");
+    a.causal = sn_op_int(op, "causal");
+    a.mask = op->n_operands > 3 ? op->operands[3] : NULL;
+    bool hides = a.mask && is_causal_mask(&a, a.mask, true);
+    const sn_value *few_k = ungrouped(&a, a.k), *few_v = ungrouped(&a, a.v);
+    bool grouped = few_k && few_v && few_k->type.dim[1] == few_v->type.dim[1];
+    if (!hides && !grouped) return NULL;
+    if (hides) {
+        a.causal = true;
+        a.mask = NULL;
+    }
+    sn_op *better = build_attention_op(&a);
+    if (sn_value_is_used(op->results[1])) sn_rewriter_replace(r, op->results[1], better->results[1]);
+    return better->results[0];
 }

@@ -4,9 +4,9 @@
 static bool match_mean_square(sn_value *value, sn_value **d, int *axis, double *eps) {
     sn_value *mean, *square;
     if (!sn_match_add_number(value, &mean, eps) || !sn_match_mean(mean, &square, axis)) return false;
-    sn_product p = sn_match_product(square);
-    if (p.count != 2 || p.scale != 1 || p.factor[0] != p.factor[1]) return false;
-    *d = p.factor[0];
+    const sn_op *product = sn_defined_by(square, SN_OP_MUL);
+    if (!product || product->operands[0] != product->operands[1]) return false;
+    *d = product->operands[0];
     return true;
 }
 
