@@ -263,8 +263,7 @@ static void report_unsupported(sn_import *import) {
     }
     if (import->unsupported.count > MOST_LISTED) sn_str_puts(&list, "\n    …");
     sn_error(import->diags, "E0201", import->model->info.path,
-             "export with another opset_version, or express these operators by others; `sennit info --operators` lists "
-             "what is supported",
+             "export with another opset_version, or express these operators by others",
              "%zu node%s not supported (operators of opset %d to %d are):%s", import->unsupported.count,
              import->unsupported.count == 1 ? " is" : "s are", SN_ONNX_MIN_OPSET, SN_ONNX_MAX_OPSET,
              sn_str_text(&list));
