@@ -263,7 +263,9 @@ static void emit_lanes(sn_emitter *e, const sn_kir_node *node) {
 }
 
 void sn_codegen_loop(sn_emitter *e, const sn_kir_node *loop) {
-    if (loop->mapping == SN_KIR_LANES) {
+    int64_t span;
+    bool once = !__builtin_sub_overflow(loop->in[1]->max, loop->in[0]->min, &span) && span <= loop->step;
+    if (loop->mapping == SN_KIR_LANES && !once) { // a vector for one element would cost more than it
         emit_lanes(e, loop);
     } else {
         emit_serial(e, loop);

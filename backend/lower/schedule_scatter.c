@@ -81,8 +81,7 @@ static void emit_scatter(sn_lowering *lowering, const sn_op *op) {
     k = l->k;
     int64_t count = sn_type_count(type);
     if (!is_tied(lowering)) fill_rows(lowering, op->operands[0], 1, count, sn_kir_index(k, 0), sn_kir_index(k, count));
-    // One lane works on all updates: what it loads and stores is its own.
-    sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), sn_kir_index(k, 1), 1);
+    // Outside lanes loops one thread stores, and sees what it stored before.
     sn_kir_node *i = sn_lower_for_count(l, sn_type_count(updates->type));
     sn_point from = sn_lower_unflat(l, updates->type, i), at = from;
     if (op->kind == SN_OP_SCATTER_ELEMENTS) {
@@ -94,10 +93,7 @@ static void emit_scatter(sn_lowering *lowering, const sn_op *op) {
     sn_kir_node *to = sn_lower_flat(l, type, &at), *update = sn_lower_element(l, updates, &from);
     sn_kir_node *old = sn_kir_load(k, lowering->results[0], to);
     sn_kir_node *now = sn_rule_scattered(l, op, old, update);
-    sn_kir_barrier(k); // all threads load, one stores, all see it
     sn_kir_store(k, lowering->results[0], to, now);
-    sn_kir_barrier(k);
-    sn_lower_end(l);
     sn_lower_end(l);
 }
 
