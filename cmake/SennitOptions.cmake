@@ -27,10 +27,6 @@ endif()
 # A static library of all .c files below a folder of the same name.
 function(sennit_library name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.c)
-  if(NOT sources)
-    set(sources ${CMAKE_BINARY_DIR}/${name}.c) # a layer of headers alone still needs an object
-    file(TOUCH ${sources})
-  endif()
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME sennit_${name})
