@@ -76,7 +76,7 @@ static void set(sn_global *global, sn_role role, const char *why) {
 }
 
 static void decide(sn_global *global, patterns *frozen, patterns *trainable) {
-    bool marked = global->why && strstr(global->why, "PARAMETER");
+    bool marked = global->why && sn_starts_with(global->why, "marked"); // by the exporter (frontend/weights.c)
     bool is_asked = matches(trainable, global->name), is_refused = matches(frozen, global->name);
     if (is_refused)
         set(global, SN_ROLE_FROZEN, "--frozen");

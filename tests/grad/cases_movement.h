@@ -1,4 +1,4 @@
-// Cases of tests/grad/test_operators.c: operators that move elements.
+// Cases of tests/grad: operators that move elements.
 
 static int build_reshape(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     return one(out, sn_build_reshape(b, x[0], (int)c->a[0], &c->a[1]));
@@ -62,7 +62,7 @@ static int build_gather(sn_builder *b, sn_value **x, const grad_case *c, sn_valu
 
 // Into [n, 3] (axis 0) or [2, n] (axis 1) at "3" indices.
 static int build_gather_grad(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
-    sn_type into = shape(SN_F64, c->a[0] ? "2,5" : "5,3");
+    sn_type into = shape(float_type, c->a[0] ? "2,5" : "5,3");
     sn_value *operands[] = {indices(b, "3", 5, true), x[0]};
     sn_attr axis = sn_attr_int("axis", c->a[0]);
     return one(out, sn_build(b, SN_OP_GATHER_GRAD, 2, operands, 1, &axis, &into)->results[0]);

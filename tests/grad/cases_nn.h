@@ -1,4 +1,4 @@
-// Cases of tests/grad/test_operators.c: contractions, windows, composites.
+// Cases of tests/grad: contractions, windows, composites.
 
 static int build_matmul(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     return one(out, sn_build_matmul(b, x[0], x[1], c->a[0] != 0, c->a[1] != 0));
@@ -53,7 +53,7 @@ static sn_type conv_type(sn_builder *b, const window_case *w) {
     sn_attr attrs[4];
     sn_type type;
     sn_func scratch = {.module = b->func->module};
-    sn_value x = {.type = shape(SN_F64, w->x)}, k = {.type = shape(SN_F64, w->w)};
+    sn_value x = {.type = shape(float_type, w->x)}, k = {.type = shape(float_type, w->w)};
     const char *wrong =
         sn_infer(scratch.module, SN_OP_CONV, 2, (sn_value *[]){&x, &k}, conv_attrs(w, attrs), attrs, 1, &type);
     assert_null(wrong);
@@ -72,7 +72,7 @@ static int build_conv_input_grad(sn_builder *b, sn_value **x, const grad_case *c
     sn_attr attrs[4];
     int n = conv_attrs(w, attrs);
     sn_value *grad = sn_build_binary(b, SN_OP_MUL, x[0], random_weights(b, conv_type(b, w), 3));
-    sn_type typed = shape(SN_F64, w->x);
+    sn_type typed = shape(float_type, w->x);
     return one(out, sn_build(b, SN_OP_CONV_INPUT_GRAD, 2, (sn_value *[]){grad, x[1]}, n, attrs, &typed)->results[0]);
 }
 
@@ -81,7 +81,7 @@ static int build_conv_weight_grad(sn_builder *b, sn_value **x, const grad_case *
     sn_attr attrs[4];
     int n = conv_attrs(w, attrs);
     sn_value *grad = sn_build_binary(b, SN_OP_MUL, x[1], random_weights(b, conv_type(b, w), 3));
-    sn_type typed = shape(SN_F64, w->w);
+    sn_type typed = shape(float_type, w->w);
     return one(out, sn_build(b, SN_OP_CONV_WEIGHT_GRAD, 2, (sn_value *[]){x[0], grad}, n, attrs, &typed)->results[0]);
 }
 
@@ -111,7 +111,7 @@ static int pool_attrs(const pool_case *p, sn_attr attrs[5]) {
 
 static sn_op *max_pool(sn_builder *b, sn_value *x, const pool_case *p) {
     sn_attr attrs[5];
-    sn_type types[2] = {shape(SN_F64, p->y), shape(SN_I64, p->y)};
+    sn_type types[2] = {shape(float_type, p->y), shape(SN_I64, p->y)};
     return sn_build(b, SN_OP_MAX_POOL, 1, &x, pool_attrs(p, attrs) - 1, attrs, types);
 }
 
@@ -122,7 +122,7 @@ static int build_max_pool(sn_builder *b, sn_value **x, const grad_case *c, sn_va
 static int build_max_pool_grad(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     const pool_case *p = &pools[c->a[0]];
     sn_attr attrs[5];
-    sn_type type = shape(SN_F64, p->x);
+    sn_type type = shape(float_type, p->x);
     sn_value *where = max_pool(b, random_weights(b, type, 9), p)->results[1];
     return one(out,
                sn_build(b, SN_OP_MAX_POOL_GRAD, 2, (sn_value *[]){x[0], where}, pool_attrs(p, attrs) - 1, attrs, &type)
@@ -132,14 +132,14 @@ static int build_max_pool_grad(sn_builder *b, sn_value **x, const grad_case *c, 
 static int build_avg_pool(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     sn_attr attrs[5];
     const pool_case *p = &pools[c->a[0]];
-    sn_type type = shape(SN_F64, p->y);
+    sn_type type = shape(float_type, p->y);
     return one(out, sn_build(b, SN_OP_AVG_POOL, 1, x, pool_attrs(p, attrs), attrs, &type)->results[0]);
 }
 
 static int build_avg_pool_grad(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     sn_attr attrs[5];
     const pool_case *p = &pools[c->a[0]];
-    sn_type type = shape(SN_F64, p->x);
+    sn_type type = shape(float_type, p->x);
     return one(out, sn_build(b, SN_OP_AVG_POOL_GRAD, 1, x, pool_attrs(p, attrs), attrs, &type)->results[0]);
 }
 
@@ -237,7 +237,7 @@ enum { MASK_NONE, MASK_CONSTANT, MASK_INPUT };
 static int build_attention(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     sn_attr attrs[] = {sn_attr_float("scale", 0.7), sn_attr_int("causal", c->a[0])};
     sn_value *operands[] = {x[0], x[1], x[2], NULL};
-    sn_type mask = {.dtype = SN_F64, .rank = 2, .dim = {x[0]->type.dim[2], x[1]->type.dim[2]}};
+    sn_type mask = {.dtype = float_type, .rank = 2, .dim = {x[0]->type.dim[2], x[1]->type.dim[2]}};
     if (c->a[1] == MASK_CONSTANT) operands[3] = random_weights(b, mask, 21);
     if (c->a[1] == MASK_INPUT) operands[3] = x[3];
     sn_op *op = sn_build(b, SN_OP_ATTENTION, operands[3] ? 4 : 3, operands, 2, attrs, NULL);

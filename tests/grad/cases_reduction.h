@@ -1,4 +1,4 @@
-// Cases of tests/grad/test_operators.c: reductions and scans.
+// Cases of tests/grad: reductions and scans.
 
 // a: keepdims, number of axes, axes
 static int build_reduce(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
@@ -14,7 +14,7 @@ static int build_scan(sn_builder *b, sn_value **x, const grad_case *c, sn_value 
 // One factor is exactly 0: dividing the product by it would not do.
 static int build_with_zero(sn_builder *b, sn_value **x, const grad_case *c, sn_value **out) {
     double kept[] = {1, 0, 1, 1, 1};
-    sn_value *masked = sn_build_binary(b, SN_OP_MUL, x[0], stored(b, shape(SN_F64, "5"), kept));
+    sn_value *masked = sn_build_binary(b, SN_OP_MUL, x[0], numbers(b, shape(float_type, "5"), kept));
     if (c->kind == SN_OP_CUM_PROD) return build_scan(b, &masked, c, out);
     return build_reduce(b, &masked, c, out);
 }
