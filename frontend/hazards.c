@@ -112,6 +112,18 @@ static void find_ties(sn_onnx_model *model) {
         }
 }
 
+static bool is_output(const sn_onnx_model *model, const char *name) {
+    for (size_t i = 0; i < model->info.n_outputs; i++)
+        if (strcmp(model->info.outputs[i].name, name) == 0) return true;
+    return false;
+}
+
+// PyTorch names parameters of the outermost module without a dot; other names that it invents are paths or numbers.
+static bool is_parameter_name(const sn_onnx_model *model, const char *name) {
+    if (strcmp(model->info.producer, "pytorch") != 0) return !is_generated(name);
+    return !strchr(name, '/') && !strstr(name, "::") && (*name < '0' || *name > '9');
+}
+
 static void find_merges(sn_onnx_model *model) {
     const Onnx__GraphProto *graph = model->proto->graph;
     for (size_t i = 0; i < graph->n_node; i++) {
@@ -119,7 +131,8 @@ static void find_merges(sn_onnx_model *model) {
         if (!node->op_type || strcmp(node->op_type, "Identity") != 0 || node->n_input != 1 || node->n_output != 1)
             continue;
         const Onnx__TensorProto *proto = sn_map_get(&model->weights, node->input[0]);
-        if (!proto || is_generated(node->output[0]) || is_generated(node->input[0])) continue;
+        if (!proto || model->info.marked || is_output(model, node->output[0])) continue;
+        if (!is_parameter_name(model, node->output[0]) || !is_parameter_name(model, node->input[0])) continue;
         sn_dtype dtype = sn_dtype_from_onnx(proto->data_type);
         if (dtype == SN_DTYPE_COUNT || !sn_dtype_is_float(dtype)) continue;
         sn_merge *merge = SN_NEW(&model->arena, sn_merge);

@@ -90,7 +90,8 @@ typedef struct sn_onnx_options {
 // "$step" i64[] when something random is left), whose results are the outputs; globals are the initializers. When
 // Dropout or BatchNormalization are in training mode there is a second function @infer with both in inference mode.
 // Running statistics are updated by `assign` ops of the update phase in @main. Roles: PARAMETER for what may be
-// trained, STATE for running statistics, FROZEN and CONSTANT for the rest; `why` says what decided.
+// trained, STATE for running statistics, FROZEN and CONSTANT for the rest; `why` says what decided. The data of
+// globals lies in the model's files where it can, so it may start at any byte: read it by memcpy.
 // NULL when diags got errors.
 sn_module *sn_onnx_import(sn_onnx_model *model, const sn_onnx_options *options, sn_diags *diags);
 

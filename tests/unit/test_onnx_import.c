@@ -233,6 +233,24 @@ static void unsorted_nodes_are_sorted(void **state) {
     release(&i);
 }
 
+static void operators_are_listed_once(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *domain;
+        int since, until;
+    } ops[] = {
+#define SN_ONNX_OP(type, domain, since, until, handler, kind) {#type, domain, since, until},
+#include "frontend/opset.def"
+#undef SN_ONNX_OP
+    };
+    size_t count = sizeof ops / sizeof *ops;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(ops[i].since <= ops[i].until && ops[i].until <= 28);
+        for (size_t j = 0; j < i; j++)
+            assert_false(strcmp(ops[i].type, ops[j].type) == 0 && strcmp(ops[i].domain, ops[j].domain) == 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cycle),
@@ -246,6 +264,7 @@ int main(void) {
         cmocka_unit_test(functions_are_inlined),
         cmocka_unit_test(recursive_function),
         cmocka_unit_test(unsorted_nodes_are_sorted),
+        cmocka_unit_test(operators_are_listed_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
