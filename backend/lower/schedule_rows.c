@@ -17,6 +17,8 @@ enum {
     SHORT_ROW = 32,
     ROW_BLOCK_ELEMENTS = 8192,
     SCRATCH_BYTES = 64 << 10,
+    LANE_ALIGN = 16,
+    LONG_TILE = 512, // columns of a block with its sums in scratch
     LANE_TILE = 128, // rows of a block when lanes go across rows
 };
 
@@ -132,14 +134,24 @@ static bool is_row_result(const rows *r, sn_type type) {
                                                  : sn_domain_fits_row(&r->domain, type, segments);
 }
 
+// Whether all passes over the row are one: nothing full waits for a reduction.
+static bool is_one_pass(rows *r) {
+    const sn_func *body = r->lowering->body;
+    for (size_t i = 0; i < body->results.count; i++) {
+        const sn_value *value = body->results.data[i];
+        if (!is_row_result(r, value->type) && phase_of_value(r, value) > 0) return false;
+    }
+    return r->n_phases == 1;
+}
+
 // The phase in whose loop a full result is stored: the one that can compute it; a result that is written over an
-// operand waits for the end, since later phases may read the operand.
+// operand waits for the end while later phases may read the operand.
 static int store_phase(rows *r, size_t result) {
     const sn_func *body = r->lowering->body;
     int n, phase = phase_of_value(r, body->results.data[result]);
     const int64_t *inplace = sn_op_ints(r->lowering->op, "inplace", &n);
     bool tied = (int)result < n && inplace[result] >= 0;
-    return tied || phase >= r->n_phases ? r->n_phases : phase;
+    return (tied && !is_one_pass(r)) || phase >= r->n_phases ? r->n_phases : phase;
 }
 
 // Expensive full values that more than one phase needs get a scratch row, while there is room.
@@ -366,6 +378,79 @@ static void emit_across(rows *r) {
     sn_lower_end(l);
 }
 
+// Sums over the leading dims in one pass: rows outside, lanes over a tile of columns that has its sums in scratch, so
+// that memory is read in long runs.
+static bool is_column_sum(rows *r) {
+    bool shape = r->domain.n == 2 && r->domain.reduced[0] && r->domain.size[1] >= SHORT_ROW && is_one_pass(r);
+    for (int i = 0; i < r->n_reductions; i++)
+        shape &= r->reductions[i]->kind == SN_OP_REDUCE_SUM && r->reductions[i]->results[0]->type.dtype != SN_BOOL;
+    return shape && r->n_reductions <= MAX_SCRATCH;
+}
+
+// About an eighth of the columns; one that divides them where there is one, as index ranges are then simpler.
+static int64_t column_tile(int64_t columns) {
+    int64_t most = ceil_div(columns, 8 * LANE_ALIGN) * LANE_ALIGN;
+    if (most > LONG_TILE) most = LONG_TILE;
+    for (int64_t tile = most; tile >= LANE_ALIGN; tile -= LANE_ALIGN)
+        if (columns % tile == 0) return tile;
+    return most;
+}
+
+static sn_kir_node *column_of(rows *r, sn_kir_node *low, sn_kir_node *lane) {
+    sn_kir *k = r->lowering->l.k;
+    sn_kir_node *column = sn_kir_add(k, low, lane);
+    return column->max < r->domain.size[1] ? column : sn_kir_clamp(k, column, 0, r->domain.size[1] - 1);
+}
+
+static void emit_column_rows(rows *r, sn_kir_buffer **sums, sn_kir_node *low, sn_kir_node *width) {
+    sn_lower *l = &r->lowering->l;
+    sn_kir *k = l->k;
+    r->at[0] = sn_lower_for_count(l, r->domain.size[0]);
+    sn_kir_node *lane = sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), width, 1);
+    r->at[1] = column_of(r, low, lane);
+    sn_kir_node *values[MAX_SCRATCH];
+    for (int i = 0; i < r->n_reductions; i++) {
+        sn_point point = point_of(r, r->reductions[i]->operands[0]->type, false);
+        values[i] = sn_lower_element(l, r->reductions[i]->operands[0], &point);
+    }
+    store_full_results(r, 0);
+    for (int i = 0; i < r->n_reductions; i++)
+        sn_kir_store(k, sums[i], lane, sn_kir_add(k, sn_kir_load(k, sums[i], lane), values[i]));
+    sn_lower_end(l);
+    sn_lower_end(l);
+    r->at[0] = NULL;
+}
+
+static void emit_columns(rows *r) {
+    int64_t columns = r->domain.size[1], tile = column_tile(columns);
+    sn_lowering_begin(r->lowering, ceil_div(columns, tile));
+    sn_lower *l = &r->lowering->l;
+    sn_kir *k = l->k;
+    sn_kir_buffer *sums[MAX_SCRATCH];
+    sn_kir_node *low = sn_kir_muli(k, sn_kir_block(k), tile), *zero = sn_kir_index(k, 0);
+    sn_kir_node *width = sn_kir_at_most(k, sn_kir_sub(k, sn_kir_index(k, columns), low), tile);
+    sn_kir_node *lane = sn_lower_for(l, SN_KIR_LANES, zero, width, 1);
+    for (int i = 0; i < r->n_reductions; i++) {
+        sn_dtype dtype = sn_lower_compute_type(r->reductions[i]->results[0]->type.dtype);
+        sums[i] = sn_kir_scratch(k, sn_arena_printf(&k->arena, "sum%d", i), dtype, tile);
+        sn_kir_store(k, sums[i], lane, sn_lower_zero(l, dtype));
+    }
+    sn_lower_end(l);
+    sn_kir_barrier(k);
+    emit_column_rows(r, sums, low, width);
+    sn_kir_barrier(k);
+    lane = sn_lower_for(l, SN_KIR_LANES, zero, width, 1);
+    r->at[1] = column_of(r, low, lane);
+    for (int i = 0; i < r->n_reductions; i++) {
+        const sn_value *result = r->reductions[i]->results[0];
+        sn_point point = point_of(r, result->type, true);
+        sn_kir_node *sum = sn_lower_round(l, sn_kir_load(k, sums[i], lane), result->type.dtype);
+        sn_lower_remember(l, result, &point, sum);
+    }
+    emit_results(r, false);
+    sn_lower_end(l);
+}
+
 bool sn_schedule_rows(sn_lowering *lowering) {
     rows r = {.lowering = lowering};
     if (!collect(&r)) return false;
@@ -374,6 +459,8 @@ bool sn_schedule_rows(sn_lowering *lowering) {
     bool along = r.domain.reduced[last] && (r.domain.size[last] >= SHORT_ROW || n_rows < SHORT_ROW);
     if (along)
         emit_along(&r);
+    else if (is_column_sum(&r))
+        emit_columns(&r);
     else
         emit_across(&r);
     return true;
