@@ -163,12 +163,19 @@ static sn_value *build_progression(sn_builder *b, sn_type type, int axis, int64_
     return sn_build(b, SN_OP_IOTA, 0, NULL, 3, attrs, &type)->results[0];
 }
 
+// Every layer computes the same mask and the same tables: equal constants are one.
 static sn_value *store(sn_import *import, const sn_value *value, const sn_tensor *tensor) {
     size_t bytes = (size_t)sn_type_bytes(tensor->type);
+    for (size_t i = 0; i < import->stored.count; i++) {
+        const sn_global *known = import->stored.data[i];
+        if (sn_type_equal(known->value->type, tensor->type) && memcmp(known->source.data, tensor->data, bytes) == 0)
+            return known->value;
+    }
     sn_source source = {.kind = SN_SOURCE_MEMORY, .data = sn_arena_copy(&import->module->arena, tensor->data, bytes)};
     const char *name = value->kind == SN_VALUE_GLOBAL ? value->global->name : value->name ? value->name : "constant";
     sn_global *global = sn_module_add_global(import->module, name, tensor->type, SN_ROLE_CONSTANT, source);
     global->why = "computed from constants";
+    sn_vec_push(&import->stored, global);
     return global->value;
 }
 

@@ -291,6 +291,7 @@ static void free_import(sn_import *import) {
     sn_vec_free(&import->scopes);
     sn_vec_free(&import->known);
     sn_vec_free(&import->unmerged);
+    sn_vec_free(&import->stored);
     sn_vec_free(&import->unsupported);
     sn_map_free(&import->functions);
     sn_map_free(&import->positions);

@@ -55,7 +55,8 @@ struct sn_import {
     sn_func *func;
     sn_arena arena;
     sn_scope *root;
-    SN_VEC(sn_known) known; // indexed by sn_value.id; 0 is unused
+    SN_VEC(sn_known) known;     // indexed by sn_value.id; 0 is unused
+    SN_VEC(sn_global *) stored; // constants that folding left
     SN_VEC(sn_unsupported) unsupported;
     SN_VEC(sn_scope *) scopes;     // to free their maps
     sn_map functions;              // "domain:name:overload" -> Onnx__FunctionProto

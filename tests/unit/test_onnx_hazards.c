@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -100,6 +101,53 @@ static void untied_weights_are_tied(void **state) {
         assert_int_equal(i.module->globals.count, 1 + differs);
         release(&i);
     }
+}
+
+static const float *weight_of(const imported *i, const char *name) {
+    return sn_module_global(i->module, name)->source.data;
+}
+
+// What was merged comes back as initializers of their own, and the copy of a tied weight follows it.
+static void export_keeps_repairs(void **state) {
+    (void)state;
+    float weight[COUNT], copy[COUNT], trained[COUNT];
+    const float ones[COLUMNS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, twos[COLUMNS] = {2, 3};
+    fill(weight, false);
+    fill(copy, true);
+    for (int k = 0; k < COUNT; k++) trained[k] = (float)k;
+    sn_str graph = {0};
+    onnx_port(&graph, 11, "ids", 7, "3");
+    onnx_node(&graph, "Identity", "a.weight", "b.weight", NULL);
+    onnx_node(&graph, "Gather", "wte.weight ids", "h", NULL);
+    onnx_node(&graph, "Mul", "h a.weight", "s", NULL);
+    onnx_node(&graph, "Mul", "s b.weight", "t", NULL);
+    onnx_node(&graph, "MatMul", "t onnx::MatMul_5", "y", NULL);
+    onnx_weight(&graph, "wte.weight", 2, (int64_t[]){ROWS, COLUMNS}, weight);
+    onnx_weight(&graph, "a.weight", 1, (int64_t[]){COLUMNS}, ones);
+    onnx_weight(&graph, "onnx::MatMul_5", 2, (int64_t[]){COLUMNS, ROWS}, copy);
+    onnx_output(&graph, "y", "3 8");
+    imported before = import(onnx_model(&graph, NULL), SN_ONNX_AS_EXPORTED);
+    assert_int_equal(before.module->globals.count, 3);
+    char path[] = "/tmp/sennit-hazards-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    const sn_onnx_replacement trained_weights[] = {{"wte.weight", trained}, {"b.weight", twos}};
+    assert_null(sn_onnx_export(before.model, 2, trained_weights, path));
+    release(&before);
+
+    imported after = {0};
+    after.model = sn_onnx_open(path, &after.diags);
+    assert_int_equal(sn_onnx_info_of(after.model)->n_nodes, 4); // the Identity is gone
+    assert_int_equal(sn_onnx_info_of(after.model)->n_weights, 4);
+    after.module = sn_onnx_import(after.model, &(sn_onnx_options){0}, &after.diags);
+    assert_true(has(&after, "W0302")); // still tied, so the copy followed
+    assert_false(has(&after, "W0301"));
+    assert_memory_equal(weight_of(&after, "wte.weight"), trained, sizeof trained);
+    assert_memory_equal(weight_of(&after, "a.weight"), ones, sizeof ones);
+    assert_memory_equal(weight_of(&after, "b.weight"), twos, sizeof twos);
+    release(&after);
+    unlink(path);
 }
 
 static void marks_decide_roles(void **state) {
@@ -215,6 +263,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merged_parameters_are_separate),
         cmocka_unit_test(untied_weights_are_tied),
+        cmocka_unit_test(export_keeps_repairs),
         cmocka_unit_test(marks_decide_roles),
         cmocka_unit_test(dropout_by_mode),
         cmocka_unit_test(batch_norm_updates_its_state),
