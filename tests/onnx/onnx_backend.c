@@ -114,47 +114,72 @@ static void read_verdicts(test *t, char *text, int log, int status) {
     }
 }
 
-// Tests whose stored outputs cannot be met: why.
+// Tests whose stored outputs cannot be met: why, and in which folders (a part of their path) when not in all.
 static const struct {
-    const char *name, *reason;
+    const char *name, *where, *reason;
 } unmeetable[] = {
-    {"test_dft_inverse", "where the exact output is 0 the stored one is numpy's rounding noise, 1.9e-7 > atol"},
-    {"test_dft_inverse_opset19", "where the exact output is 0 the stored one is numpy's rounding noise, 1.9e-7 > atol"},
+    {"test_dft_inverse", "", "where the exact output is 0 the stored one is numpy's rounding noise, 1.9e-7 > atol"},
+    {"test_dft_inverse_opset19", "", "as test_dft_inverse: numpy's rounding noise"},
+    {"test_cast_FLOAT_to_BFLOAT16", "libonnx-testdata", "onnx 1.12 truncated where the standard rounds to nearest"},
+    {"test_adam_multiple", "libonnx-testdata",
+     "the model of onnx 1.12 lacks the epsilon that its outputs were made with"},
 };
 
 static void excuse_unmeetable(test *t) {
     for (size_t i = 0; i < sizeof unmeetable / sizeof *unmeetable; i++)
         for (int p = 0; p < PATH_COUNT; p++) {
             if (t->found[p] != WRONG || strcmp(t->name, unmeetable[i].name) != 0) continue;
+            if (!strstr(t->folder, unmeetable[i].where)) continue;
             t->found[p] = UNSUPPORTED;
             t->reason[p] = strdup(unmeetable[i].reason);
         }
 }
 
-static void run_test(test *t, const options *opts) {
-    int ends[2], status = 0, log = memfd_create("stderr", MFD_CLOEXEC);
+typedef struct worker {
+    pid_t child;
+    int out, log; // what it says, and its stderr
+} worker;
+
+static worker start(const test *t, const options *opts) {
+    int ends[2], log = memfd_create("stderr", MFD_CLOEXEC);
     if (log < 0 || pipe(ends) != 0) SN_BUG("no pipe: %s", strerror(errno));
     fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
+    worker w = {fork(), ends[0], log};
+    if (w.child == 0) {
         close(ends[0]);
         dup2(log, STDERR_FILENO);
         run_child(t, opts, ends[1]);
     }
+    if (w.child < 0) SN_BUG("no process: %s", strerror(errno));
     close(ends[1]);
+    return w;
+}
+
+static void finish(worker w, test *t, const options *opts) {
     sn_str said = {0};
-    read_child(ends[0], child, &said);
-    waitpid(child, &status, 0);
-    close(ends[0]);
+    int status = 0;
+    read_child(w.out, w.child, &said);
+    waitpid(w.child, &status, 0);
     sn_str_putc(&said, '\n');
-    read_verdicts(t, said.data, log, status);
-    close(log);
+    read_verdicts(t, said.data, w.log, status);
+    close(w.out), close(w.log);
     sn_str_free(&said);
     excuse_unmeetable(t);
     for (int p = 0; p < PATH_COUNT; p++) {
         bool bad = t->found[p] == WRONG || t->found[p] == CRASH;
         if (opts->on[p] && (bad || (opts->verbose && t->found[p] != PASS)))
             printf("%s %s/%s %s: %s\n", verdict_names[t->found[p]], t->group, t->name, path_names[p], t->reason[p]);
+    }
+}
+
+// Two at a time: one test starts while the one before it still runs.
+static void run_tests(const tests *all, const options *opts) {
+    worker now = start(&all->data[0], opts);
+    for (size_t i = 0; i < all->count; i++) {
+        worker next = {0};
+        if (i + 1 < all->count) next = start(&all->data[i + 1], opts);
+        finish(now, &all->data[i], opts);
+        now = next;
     }
 }
 
@@ -357,7 +382,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "onnx_backend: no tests in %s\n", opts.root);
         return 1;
     }
-    for (size_t i = 0; i < all.count; i++) run_test(&all.data[i], &opts);
+    run_tests(&all, &opts);
     int failed = 0;
     json_t *summary = json_object();
     for (int p = 0; p < PATH_COUNT; p++)
