@@ -16,19 +16,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void sn_train_rules(const sn_options *options, sn_arena *arena, sn_parameter_rules *out) {
-    SN_VEC(const char *) frozen = {0}, trainable = {0};
+// All values of an option that may be repeated.
+static const char *const *list_of(const sn_options *options, const char *name, sn_arena *arena, int *count) {
+    SN_VEC(const char *) list = {0};
     const char *text;
-    for (size_t i = 0; (text = sn_options_item(options, "frozen", i)); i++) sn_vec_push(&frozen, text);
-    for (size_t i = 0; (text = sn_options_item(options, "trainable", i)); i++) sn_vec_push(&trainable, text);
-    *out = (sn_parameter_rules){
-        .n_frozen = (int)frozen.count,
-        .n_trainable = (int)trainable.count,
-        .frozen = sn_arena_copy(arena, frozen.data, frozen.count * sizeof *frozen.data),
-        .trainable = sn_arena_copy(arena, trainable.data, trainable.count * sizeof *trainable.data),
-    };
-    sn_vec_free(&frozen);
-    sn_vec_free(&trainable);
+    for (size_t i = 0; (text = sn_options_item(options, name, i)); i++) sn_vec_push(&list, text);
+    const char *const *copy = sn_arena_copy(arena, list.data, list.count * sizeof *list.data);
+    *count = (int)list.count;
+    sn_vec_free(&list);
+    return copy;
+}
+
+void sn_train_rules(const sn_options *options, sn_arena *arena, sn_parameter_rules *out) {
+    out->frozen = list_of(options, "frozen", arena, &out->n_frozen);
+    out->trainable = list_of(options, "trainable", arena, &out->n_trainable);
 }
 
 static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *diags, sn_training *out) {
@@ -39,6 +40,7 @@ static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *
     out->accumulate = (int)sn_options_int(options, "accumulate", 1);
     out->with_gradients = sn_options_has(options, "save-gradients");
     sn_train_rules(options, arena, &out->parameters);
+    out->paddings = list_of(options, "padding-index", arena, &out->n_paddings);
     const char *optimizer = sn_options_text(options, "optimizer", NULL);
     return !optimizer || sn_optimizer_parse(optimizer, diags, &out->optimizer);
 }

@@ -42,9 +42,20 @@ void sn_gradient_concat(sn_gradient_walk *w, sn_op *op) {
     }
 }
 
+// 0 where the padding row was read (padding_idx of PyTorch's Embedding).
+static sn_value *without_padding(sn_gradient_walk *w, const sn_op *op, sn_value *g) {
+    int64_t padding = sn_op_int(op, "padding"), axis = sn_op_int(op, "axis");
+    if (padding < 0) return g;
+    sn_value *indices = op->operands[1];
+    sn_type along = indices->type; // the indices' dims, followed by 1 for each dim of a row
+    for (int i = 0; i < op->operands[0]->type.rank - axis - 1; i++) along.dim[along.rank++] = 1;
+    sn_value *is_padding = g_compare(w, SN_OP_EQUAL, g_reshape_as(w, indices, along), (double)padding);
+    return sn_build_where(w->b, is_padding, sn_build_number_like(w->b, g, 0), g);
+}
+
 void sn_gradient_gather(sn_gradient_walk *w, sn_op *op) {
     if (!sn_gradient_wanted(w, op, 0)) return;
-    sn_value *operands[] = {op->operands[1], sn_gradient_of(w, op, 0)};
+    sn_value *operands[] = {op->operands[1], without_padding(w, op, sn_gradient_of(w, op, 0))};
     sn_attr axis = sn_attr_int("axis", sn_op_int(op, "axis"));
     sn_op *grad = sn_build(w->b, SN_OP_GATHER_GRAD, 2, operands, 1, &axis, &op->operands[0]->type);
     sn_gradient_send(w, op, 0, grad->results[0]);

@@ -3,6 +3,7 @@
 #include "passes/autodiff/differentiate.h"
 #include "passes/training/clone.h"
 #include "passes/training/loss.h"
+#include "passes/training/padding.h"
 #include "passes/training/update.h"
 
 #include <string.h>
@@ -72,10 +73,11 @@ static bool add_eval_and_predict(sn_module *module, const sn_func *model, const 
     return true;
 }
 
-static bool build(sn_module *module, const sn_func *main, const sn_training *training, sn_update *u, sn_diags *diags) {
+static bool build(sn_module *module, sn_func *main, const sn_training *training, sn_update *u, sn_diags *diags) {
     const sn_func *infer = sn_module_func(module, "infer");
     bool accumulates = training->accumulate > 1;
     sn_loss loss;
+    if (!sn_padding_mark(main, training->n_paddings, training->paddings, diags)) return false;
     sn_func *step = with_loss(module, main, accumulates ? "micro" : "step", true, training, diags, &loss);
     if (!step || !sn_parameters_decide(module, step, loss.value, &training->parameters, diags)) return false;
     u->n = collect_parameters(module, u->parameters);

@@ -27,6 +27,8 @@ typedef struct sn_training {
     double clip;    // largest global norm of the gradients, as PyTorch's clip_grad_norm_; 0: no clipping
     int accumulate; // micro-batches per update, >= 1
     sn_parameter_rules parameters;
+    int n_paddings; // as sn_padding_mark takes them
+    const char *const *paddings;
     bool with_gradients;
 } sn_training;
 

@@ -554,14 +554,75 @@ static void test_states_and_arguments(void **state) {
     sn_module_free(module);
 }
 
+// @main(%ids) -> "logits" through a table that is also the output layer's weight
+static sn_module *tied_model(void) {
+    sn_module *module = sn_module_new("tied");
+    sn_builder b = {.func = sn_module_add_func(module, "main")};
+    sn_value *ids = sn_func_add_arg(b.func, "ids", sn_type_make(SN_I64, 2, (int64_t[]){2, 3}));
+    sn_value *table = WEIGHT(&b, "table", CLASSES, HIDDEN);
+    sn_value *h = sn_build_unary(&b, SN_OP_TANH, sn_build_gather(&b, table, ids, 0));
+    sn_func_add_result(b.func, sn_build_matmul(&b, h, table, false, true), "logits");
+    return module;
+}
+
+static double *table_gradient(sn_module *module, const sn_training *training) {
+    build(module, training);
+    run r = start(module, 6);
+    r.all_labels = true;
+    sn_tensor results[2];
+    run_func(&r, "gradients", results);
+    double *gradient = copy_of(results[1].data, CLASSES * HIDDEN);
+    free_results(&r, "gradients", results);
+    sn_interp_free(r.interp);
+    sn_module_free(module);
+    return gradient;
+}
+
+static double distance(const double *a, const double *b, int row) {
+    double sum = 0;
+    for (int i = 0; i < HIDDEN; i++) sum += fabs(a[row * HIDDEN + i] - b[row * HIDDEN + i]);
+    return sum;
+}
+
+// The padding row keeps the gradient that it has as a part of the output layer, and loses the other part.
+static void test_padding(void **state) {
+    (void)state;
+    sn_training training = sn_training_default();
+    training.loss = cross_entropy;
+    training.with_gradients = true;
+    double *all = table_gradient(tied_model(), &training);
+    const char *rules[] = {"^tab=2"};
+    training.n_paddings = 1;
+    training.paddings = rules;
+    double *padded = table_gradient(tied_model(), &training);
+    for (int row = 0; row < CLASSES; row++) assert_true((distance(all, padded, row) > 1e-3) == (row == 2));
+    double left = 0;
+    for (int i = 0; i < HIDDEN; i++) left += fabs(padded[2 * HIDDEN + i]);
+    assert_true(left > 1e-3);
+    sn_free(all);
+    sn_free(padded);
+    static const char *const wrong[] = {"table", "table=", "table=x", "table=4", "table=-1", "=1", "w=1", "(=1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        rules[0] = wrong[i];
+        expect_error(tied_model(), &training, "E0308");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),         cmocka_unit_test(test_clipping),
-        cmocka_unit_test(test_optimizer_text),     cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_own_loss),           cmocka_unit_test(test_mse),
-        cmocka_unit_test(test_wrong_losses),       cmocka_unit_test(test_named_output_is_the_loss),
-        cmocka_unit_test(test_parameters),         cmocka_unit_test(test_wrong_parameters),
-        cmocka_unit_test(test_updates_come_early), cmocka_unit_test(test_states_and_arguments),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_clipping),
+        cmocka_unit_test(test_optimizer_text),
+        cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_own_loss),
+        cmocka_unit_test(test_mse),
+        cmocka_unit_test(test_wrong_losses),
+        cmocka_unit_test(test_named_output_is_the_loss),
+        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_wrong_parameters),
+        cmocka_unit_test(test_updates_come_early),
+        cmocka_unit_test(test_states_and_arguments),
+        cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

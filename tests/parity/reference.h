@@ -78,6 +78,11 @@ static const char *loss_spec(const reference *r, const json_t *file, const char 
     return spec;
 }
 
+// What ONNX does not say of a model and its user must: the rows that PyTorch's Embedding(padding_idx=N) does not train.
+static const char *padding_rule(const reference *r) {
+    return strcmp(text(r->json, "model"), "bert") == 0 ? "(word_embeddings|decoder)[.]weight$=0" : NULL;
+}
+
 static double norm(const double *x, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += x[i] * x[i];

@@ -96,6 +96,7 @@ static void train(const reference *r, const char *name, const json_t *file, cons
     add_option(&c, "--steps", "20");
     const char *loss = loss_spec(r, file, output);
     if (loss) add_option(&c, "--loss", loss);
+    if (padding_rule(r)) add_option(&c, "--padding-index", padding_rule(r));
     add_option(&c, "--optimizer", optimizer_text(r));
     add_option(&c, "--log", in_scratch("run.jsonl"));
     add_option(&c, "--save-gradients", gradients);

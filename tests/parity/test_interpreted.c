@@ -81,6 +81,9 @@ static void build(session *s, bool simplified) {
     training.ignore_index = json_integer_value(json_object_get(s->reference->json, "ignore_index"));
     training.optimizer = optimizer_of(s->reference);
     training.with_gradients = true;
+    const char *padding = padding_rule(s->reference);
+    training.n_paddings = padding != NULL;
+    training.paddings = &padding;
     sn_pass_context context = {.diags = &s->diags, .training = &training};
     sn_pipeline_options options = {.pipeline = simplified ? simplifying : "training", .pass_limit = -1};
     if (!sn_passes_run(s->module, &context, &options)) stop(s, "the pipeline");
