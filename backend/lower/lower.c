@@ -24,6 +24,18 @@ static void set_origin(sn_kir *k, const sn_op *op) {
     sn_str_free(&text);
 }
 
+// Scalars are loaded once, in front of all loops, so that what depends on them alone is computed there.
+static void load_scalars(sn_lowering *lowering) {
+    sn_lower *l = &lowering->l;
+    sn_point origin;
+    for (int d = 0; d < SN_MAX_RANK; d++) origin.at[d] = sn_kir_index(l->k, 0);
+    for (size_t i = 0; i < lowering->body->args.count; i++) {
+        const sn_value *arg = lowering->body->args.data[i];
+        if (sn_type_count(arg->type) != 1 || l->buffers[i]->access != SN_KIR_READ) continue;
+        sn_lower_remember(l, arg, &origin, sn_kir_load(l->k, l->buffers[i], origin.at[0]));
+    }
+}
+
 void sn_lowering_begin(sn_lowering *lowering, int64_t grid) {
     const sn_func *body = lowering->body;
     sn_kir *k = lowering->l.k = sn_kir_new(lowering->name, grid);
@@ -44,6 +56,7 @@ void sn_lowering_begin(sn_lowering *lowering, int64_t grid) {
                                             : sn_kir_param(k, sn_arena_printf(&k->arena, "out%zu", i), type.dtype,
                                                            at_least_one(sn_type_count(type)), SN_KIR_WRITE);
     }
+    load_scalars(lowering);
 }
 
 void sn_lowering_store(sn_lowering *lowering, size_t result, const sn_point *point, sn_kir_node *value) {
