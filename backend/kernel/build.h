@@ -21,6 +21,8 @@ struct sn_kir_build {
 sn_kir_node *sn_kir_node_new(sn_kir *k, sn_kir_op op, sn_dtype dtype);
 void sn_kir_append(sn_kir *k, sn_kir_node *node, int depth); // to the open region of that depth
 void sn_kir_use(sn_kir *k, sn_kir_node *value);              // counts a use; SN_BUG when the value is out of scope
+// As early as the operands exist, so that loops do not repeat it; but an `if` keeps what is computed inside.
+int sn_kir_earliest_depth(const sn_kir *k, const sn_kir_node *node);
 // An equal node that is still in scope, or a new one placed as early as its operands allow. `node` is a template.
 sn_kir_node *sn_kir_intern(sn_kir *k, sn_kir_node template);
 // The node of an operator after simplification; operands' types are already checked.

@@ -246,8 +246,7 @@ void sn_kir_barrier(sn_kir *k) {
     sn_kir_append(k, sn_kir_node_new(k, SN_KIR_BARRIER, SN_BOOL), k->build->depth);
 }
 
-// Loads from read-only memory are shared within a region; they do not move out of loops, where their index might not
-// exist.
+// Loads from read-only memory are shared, and move out of loops when their index lies in the buffer whatever happens.
 static sn_kir_node *shared_load(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *index) {
     struct sn_kir_build *b = k->build;
     sn_kir_node **bucket = &b->buckets[((size_t)index->id * 31 + (size_t)buffer->index * 7 + 5) % 1024];
@@ -256,7 +255,8 @@ static sn_kir_node *shared_load(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *i
             b->open[node->depth].number == node->region)
             return node;
     sn_kir_node *node = access(k, SN_KIR_LOAD, buffer, index, NULL);
-    sn_kir_append(k, node, b->depth);
+    bool inside = index->min >= 0 && index->max < buffer->count;
+    sn_kir_append(k, node, inside ? sn_kir_earliest_depth(k, node) : b->depth);
     node->same = *bucket;
     *bucket = node;
     return node;

@@ -15,7 +15,8 @@
 // Building. A kernel is its own builder: values are made by sn_kir_* functions, statements go to the place that
 // sn_kir_for / sn_kir_if opened last. Values of pure operators are simplified, shared when equal, and computed in the
 // outermost loop where their operands exist (never outside an enclosing `if`), so index arithmetic written naively in
-// the innermost loop costs nothing there. Loads and stores stay where they are written.
+// the innermost loop costs nothing there. So are loads from READ parameters whose index always lies inside; other loads
+// and stores stay where they are written.
 //
 //     sn_kir *k = sn_kir_new("softmax_768", 256);                                // one block per row
 //     sn_kir_buffer *x = sn_kir_param(k, "x", SN_F32, 256 * 768, SN_KIR_READ);

@@ -14,8 +14,7 @@ static sn_kir_node **bucket_of(sn_kir *k, const sn_kir_node *node) {
     return &k->build->buckets[(hash ^ hash >> 29) % 1024];
 }
 
-// As early as the operands exist, so that loops do not repeat it; but an `if` keeps what is computed inside.
-static int earliest_depth(const sn_kir *k, const sn_kir_node *node) {
+int sn_kir_earliest_depth(const sn_kir *k, const sn_kir_node *node) {
     int depth = 0;
     for (int i = 0; i < 4; i++)
         if (node->in[i] && node->in[i]->depth > depth) depth = node->in[i]->depth;
@@ -37,7 +36,7 @@ sn_kir_node *sn_kir_intern(sn_kir *k, sn_kir_node template) {
     node->i64 = template.i64;
     for (int i = 0; i < 4; i++)
         if (node->in[i]) sn_kir_use(k, node->in[i]);
-    sn_kir_append(k, node, earliest_depth(k, node));
+    sn_kir_append(k, node, sn_kir_earliest_depth(k, node));
     if (!sn_dtype_is_float(node->dtype)) sn_kir_set_range(node);
     node->same = *bucket;
     *bucket = node;

@@ -122,7 +122,7 @@ static void values_move_out_of_loops_but_not_of_branches(void **state) {
     sn_kir_free(k);
 }
 
-static void loads_are_shared_only_when_read_only(void **state) {
+static void only_loads_of_constant_memory_are_shared_and_move(void **state) {
     (void)state;
     sn_kir *k = fresh(1);
     sn_kir_buffer *x = sn_kir_param(k, "x", SN_F32, 8, SN_KIR_READ),
@@ -130,6 +130,9 @@ static void loads_are_shared_only_when_read_only(void **state) {
     expr i = lanes(k, 8);
     assert_true(sn_kir_load(k, x, i) == sn_kir_load(k, x, i));
     assert_true(sn_kir_load(k, y, i) != sn_kir_load(k, y, i));
+    assert_int_equal(sn_kir_load(k, x, INDEX(7))->depth, 0); // out of the loop
+    assert_int_equal(sn_kir_load(k, y, INDEX(7))->depth, 1);
+    assert_int_equal(sn_kir_load(k, x, INDEX(8))->depth, 1); // where it may not be executed
     sn_kir_end(k);
     sn_kir_free(k);
 }
@@ -293,7 +296,7 @@ int main(void) {
         cmocka_unit_test(divisions_are_exact),
         cmocka_unit_test(ranges_decide),
         cmocka_unit_test(values_move_out_of_loops_but_not_of_branches),
-        cmocka_unit_test(loads_are_shared_only_when_read_only),
+        cmocka_unit_test(only_loads_of_constant_memory_are_shared_and_move),
         cmocka_unit_test(indices_must_stay_inside),
         cmocka_unit_test(lanes_must_not_nest),
         cmocka_unit_test(lanes_must_not_meet),
