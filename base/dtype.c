@@ -100,6 +100,16 @@ uint16_t sn_f16_from_f32(float value) {
     return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
 }
 
+// To float towards zero, with the last bit set when that lost something: what rounds it again then rounds as from
+// `value` itself (Boldo and Melquiond 2008).
+static float round_to_odd(double value) {
+    float rounded = (float)value;
+    if ((double)rounded == value || isnan(value)) return rounded;
+    uint32_t bits = bits_of(rounded);
+    if (fabs((double)rounded) > fabs(value)) bits--;
+    return float_of(bits | 1);
+}
+
 double sn_load_f64(sn_dtype dtype, const void *data, int64_t i) {
     switch (dtype) {
     case SN_F32:
@@ -165,10 +175,10 @@ void sn_store_f64(sn_dtype dtype, void *data, int64_t i, double value) {
         ((double *)data)[i] = value;
         break;
     case SN_F16:
-        ((uint16_t *)data)[i] = sn_f16_from_f32((float)value);
+        ((uint16_t *)data)[i] = sn_f16_from_f32(round_to_odd(value));
         break;
     case SN_BF16:
-        ((uint16_t *)data)[i] = sn_bf16_from_f32((float)value);
+        ((uint16_t *)data)[i] = sn_bf16_from_f32(round_to_odd(value));
         break;
     case SN_BOOL:
         ((uint8_t *)data)[i] = value != 0;

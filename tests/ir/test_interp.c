@@ -141,6 +141,19 @@ static void test_casts_saturate(void **state) {
     CHECK(&t, sn_build_cast(&t.b, x, SN_U8), 1, 255);
 }
 
+// A little above the middle of two halves: rounding to f32 on the way would give the lower one.
+static void test_halves_round_once(void **state) {
+    (void)state;
+    bench t;
+    bench_begin(&t);
+    sn_value *x =
+        arg(&t, SN_F64, 1, (int64_t[]){3}, (double[]){1 + 0x1p-11 + 0x1p-40, -1 - 0x1p-11 - 0x1p-40, 1 + 0x1p-11});
+    CHECK(&t, sn_build_cast(&t.b, x, SN_F16), 1 + 0x1p-10, -1 - 0x1p-10, 1);
+    bench_begin(&t);
+    x = arg(&t, SN_F64, 1, (int64_t[]){2}, (double[]){1 + 0x1p-8 + 0x1p-40, 1e300});
+    CHECK(&t, sn_build_cast(&t.b, x, SN_BF16), 1 + 0x1p-7, INFINITY);
+}
+
 static void test_reductions(void **state) {
     (void)state;
     bench t;
@@ -513,6 +526,7 @@ int main(void) {
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_nan_propagates),
         cmocka_unit_test(test_casts_saturate),
+        cmocka_unit_test(test_halves_round_once),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_scan),
