@@ -5,6 +5,7 @@
 #include "frontend/onnx.h"
 #include "onnx.pb-c.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -39,11 +40,19 @@ typedef struct data_set {
     sn_tensor *inputs; // in the order of info->inputs
 } data_set;
 
+// The first error in one line: of a list of unsupported nodes, the list alone.
 static verdict from_diagnostics(const sn_diags *diags, sn_str *reason) {
     for (size_t i = 0; i < diags->count; i++) {
         const sn_diag *d = &diags->items[i];
         if (d->severity != SN_ERROR) continue;
-        sn_str_printf(reason, "%s %s", d->code, d->message);
+        const char *list = strchr(d->message, '\n'), *text = list ? list : d->message;
+        sn_str_printf(reason, "%s", d->code);
+        bool blank = true;
+        for (; *text; text++) {
+            if (!isspace((unsigned char)*text) && blank) sn_str_putc(reason, ' ');
+            blank = isspace((unsigned char)*text);
+            if (!blank) sn_str_putc(reason, *text);
+        }
         break;
     }
     return UNSUPPORTED;
