@@ -1,0 +1,28 @@
+# Shared by the scripts of this folder. $1 of each is the sennit command.
+set -eu
+sennit=$1
+models=$(cd "$(dirname "$0")/../data/models" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+cd "$work"
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# losses LOG: the losses of a run, one a line.
+losses() {
+    sed -n 's/.*"loss": *\([-+0-9.e]*\).*/\1/p' "$1"
+}
+
+# same_losses LOG LOG: as many steps, each equal to 1e-5 relative.
+same_losses() {
+    losses "$1" >a.txt
+    losses "$2" >b.txt
+    [ -s a.txt ] || fail "$1 has no losses"
+    paste a.txt b.txt | awk '
+        NF != 2 { bad = "the runs differ in length"; exit }
+        { d = $1 - $2; if (d < 0) d = -d; m = $2 < 0 ? -$2 : $2; if (!(d <= 1e-5 * m)) { bad = "step " NR ": " $1 " and " $2; exit } }
+        END { if (bad) { print bad; exit 1 } }' || fail "$1 and $2 differ"
+}

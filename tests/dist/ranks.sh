@@ -1,0 +1,35 @@
+#!/bin/sh
+# 1, 2, 3 and 4 data-parallel ranks give the same losses: exports with symbolic dims on a batch of 12, exports with
+# baked-in sizes (which are the global ones) on the ranks that divide their batch of 4. Dropout-free models.
+. "$(dirname "$0")/lib.sh"
+
+run() { # MODEL RANKS LOG [OPTIONS]
+    file=$1 count=$2 log=$3
+    shift 3
+    "$sennit" train "$models/$file.onnx" --data "$models/${file%/*}/data" --ranks "$count" --steps 5 --seed 3 \
+        --optimizer adamw,lr=1e-3 --log "$log" --quiet "$@" || fail "$file on $count ranks"
+}
+
+for model in gpt2 lenet; do
+    for ranks in 1 2 3 4; do
+        run $model/dynamo-21-raw-loss-dyn $ranks $model.$ranks.jsonl --batch 12
+        same_losses $model.$ranks.jsonl $model.1.jsonl
+    done
+    for ranks in 1 2 4; do
+        run $model/dynamo-20-raw $ranks $model.s$ranks.jsonl --loss softmax_cross_entropy:logits,labels
+        same_losses $model.s$ranks.jsonl $model.s1.jsonl
+    done
+done
+
+# A batch that the ranks do not divide is the user's error, and says so.
+if "$sennit" train "$models/gpt2/dynamo-20-raw.onnx" --data "$models/gpt2/data" --ranks 3 --steps 1 \
+    --loss softmax_cross_entropy:logits,labels 2>error.txt; then
+    fail "3 ranks took a batch of 4"
+fi
+grep -q E0404 error.txt || fail "no word of the batch: $(cat error.txt)"
+
+# The same comparison as a command.
+"$sennit" verify "$models/mlp/dynamo-20-raw.onnx" --ranks 2 --loss softmax_cross_entropy:logits,labels >verify.txt ||
+    fail "sennit verify: $(cat verify.txt)"
+grep -q '^parameters' verify.txt || fail "sennit verify compared no parameters"
+echo "same losses on 1, 2, 3 and 4 ranks"
