@@ -249,8 +249,8 @@ static sn_cuda_text binary(sn_cuda_printer *p, const sn_kir_node *node) {
     case SN_KIR_SHR:
         return shift(p, node);
     case SN_KIR_MUL_HIGH:
-        return atom(sn_cuda_format(p, "__umulhi(%s, %s)", sn_cuda_argument(p, node->in[0]),
-                                   sn_cuda_argument(p, node->in[1])));
+        return atom(
+            sn_cuda_format(p, "__umulhi(%s, %s)", sn_cuda_argument(p, node->in[0]), sn_cuda_argument(p, node->in[1])));
     default:
         return infix(p, node, sign);
     }
