@@ -71,12 +71,21 @@ void sn_handle_power(sn_node *n) {
     sn_node_out(n, 0, sn_emit_cast(n, power, dtype));
 }
 
-// Bounds are inputs from opset 11 on, attributes before.
+static bool is_zero(sn_node *n, sn_value *value) {
+    const sn_tensor *known = sn_fold_known(n->import, value, false); // a trained bound does not stay what it is
+    return known && sn_type_count(known->type) == 1 && sn_load_f64(known->type.dtype, known->data, 0) == 0;
+}
+
+// Bounds are inputs from opset 11 on, attributes before. PyTorch's ReLU6 arrives as a Clip; its gradient at exactly 0,
+// which a convolution of zeros gives whole channels of, is 0 as relu's is, while that of max is not.
 void sn_handle_clip(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *low = sn_node_optional(n, 1), *high = sn_node_optional(n, 2);
     if (!low && sn_node_attr(n, "min")) low = sn_emit_scalar(n, x->type.dtype, sn_node_float(n, "min", 0));
     if (!high && sn_node_attr(n, "max")) high = sn_emit_scalar(n, x->type.dtype, sn_node_float(n, "max", 0));
-    if (low) x = sn_emit_binary(n, SN_OP_MAX, x, low);
+    if (low && sn_dtype_is_float(x->type.dtype) && is_zero(n, low))
+        x = sn_emit_unary(n, SN_OP_RELU, x);
+    else if (low)
+        x = sn_emit_binary(n, SN_OP_MAX, x, low);
     if (high) x = sn_emit_binary(n, SN_OP_MIN, x, high);
     sn_node_out(n, 0, x);
 }
