@@ -58,7 +58,8 @@ struct sn_value {
     sn_type type; // global shape in graph and dist form, local in sched form
     sn_layout layout;
     sn_place place;
-    const char *name; // of an argument or a global; a hint, or NULL, for results
+    const char *name;                   // of an argument or a global; a hint, or NULL, for results
+    const struct sn_index_range *range; // of an argument: which integers it may hold (ir/index_range.h); NULL: any
     union {
         sn_op *def;        // SN_VALUE_RESULT
         sn_func *func;     // SN_VALUE_ARG

@@ -264,7 +264,7 @@ static bool is_label(const writer *w, const char *name) {
 static sn_data_input data_input(writer *w, sn_value *arg) {
     int dp = sn_mesh_axis(&w->module->mesh, "dp");
     sn_type global = arg->type;
-    sn_index_range range = sn_index_range_of(arg);
+    sn_index_range range = arg->range ? *arg->range : (sn_index_range){0};
     if (global.rank && dp >= 0) global.dim[0] *= w->module->mesh.size[dp];
     return (sn_data_input){.name = arg->name,
                            .buffer = buffer_of(w, arg),

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "ir/build.h"
 #include "ir/factors.h"
+#include "ir/index_range.h"
 #include "passes/pass.h"
 
 #include <inttypes.h>
@@ -242,6 +243,14 @@ static void distribute_op(distributor *d, sn_op *op) {
     }
 }
 
+// Later passes dissolve the ops that say which numbers an argument may hold.
+static void note_ranges(sn_module *module, sn_func *func) {
+    for (size_t i = 0; i < func->args.count; i++) {
+        sn_index_range range = sn_index_range_of(func->args.data[i]);
+        if (range.known) func->args.data[i]->range = sn_arena_copy(&module->arena, &range, sizeof range);
+    }
+}
+
 static bool distribute_args(distributor *d, sn_func *func) {
     int dp = sn_mesh_axis(d->mesh, "dp");
     if (dp < 0) return true;
@@ -281,6 +290,7 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     distributor d = {.module = module, .mesh = &module->mesh, .diags = diags};
     bool good = true;
     for (size_t i = 0; i < module->funcs.count && good; i++) {
+        note_ranges(module, module->funcs.data[i]);
         good = distribute_args(&d, module->funcs.data[i]);
         if (good) distribute_func(&d, module->funcs.data[i]);
     }

@@ -1,0 +1,84 @@
+#!/bin/sh
+# What goes wrong in a run, beyond the model: the data, the numbers, the disk, the ranks. Exit status 1, a diagnostic
+# that says what and where, nothing half-written.
+. "$(dirname "$0")/lib.sh"
+sennit=$1
+models=$(cd "$(dirname "$0")/../data/models" && pwd)
+loss=softmax_cross_entropy:logits,labels
+cd "$tree"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+train() { # STATUS PATTERN [OPTIONS]: gpt2 on its own data unless told otherwise
+    wanted=$1 pattern_=$2
+    shift 2
+    expect "$wanted" "$pattern_" "$sennit" train "$models/gpt2/dynamo-20-raw.onnx" --loss $loss --steps 2 --quiet "$@"
+}
+
+train_well() { # [OPTIONS]
+    "$sennit" train "$models/gpt2/dynamo-20-raw.onnx" --loss $loss --steps 2 --quiet --data data "$@" || {
+        echo "$0: a good run failed" >&2
+        failures=1
+    }
+}
+
+# An .npy file of int64 [rows, 16], all of one value.
+npy() { # FILE ROWS VALUE_BYTE
+    header="{'descr': '<i8', 'fortran_order': False, 'shape': ($2, 16), }"
+    {
+        printf '\223NUMPY\001\000\166\000%-117s\n' "$header"
+        head -c $(($2 * 16)) /dev/zero | sed "s/\x00/\\x$3\x00\x00\x00\x00\x00\x00\x00/g"
+    } >"$1"
+}
+
+mkdir data
+train 1 'input_ids' --data data                       # lists what the graph wants
+train 1 'nowhere' --data nowhere
+npy data/input_ids.npy 8 05
+train 1 'labels' --data data
+npy data/labels.npy 8 7f                              # 127 of 96 classes
+train 1 'labels' --data data
+npy data/labels.npy 8 05
+train_well
+npy data/input_ids.npy 8 7f
+train 1 'input_ids' --data data
+npy data/input_ids.npy 2 05                           # fewer rows than a batch
+train 1 'E06' --data data
+npy data/input_ids.npy 8 05
+head -c 300 data/labels.npy >cut.npy && mv cut.npy data/labels.npy
+train 1 'labels' --data data
+npy data/labels.npy 8 05
+
+train 1 'E0404' --data data --ranks 8                 # more ranks than samples
+expect 1 'E0701' "$sennit" train "$models/mlp/dynamo-20-raw.onnx" --loss $loss --steps 20 --quiet \
+    --data "$models/mlp/data" --optimizer sgd,lr=1e9
+train 2 'optimizer|--optimiser' --optimiser sgd --data data
+train 1 'E0305' --data data --optimizer adamw,rate=1
+train 2 'data is missing' --steps 3                  # no data at all
+
+# Where nothing can be written, nothing is left.
+mkdir closed && touch closed/file
+train 1 'closed/file/log' --data data --log closed/file/log.jsonl
+train 1 'closed/file/saved' --data data --checkpoint closed/file/saved --checkpoint-every 1
+expect 1 'closed/file' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --loss $loss -o closed/file/x
+[ "$(ls closed)" = file ] || { echo "something was left in a folder that could not be written" >&2; failures=1; }
+
+# A full disk: the log and the checkpoint report it.
+if [ -w /dev/full ]; then
+    train 1 'space|/dev/full' --data data --log /dev/full
+fi
+(
+    ulimit -f 8 # files of 4 KiB at most
+    trap '' XFSZ
+    expect 1 'E05|write|large' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --loss $loss -o small
+    [ -z "$(ls | grep '^small')" ] || { echo "a file that did not fit was left: $(ls)" >&2; failures=1; }
+    exit $failures
+) || failures=1
+
+# A checkpoint of another model, and one that is no checkpoint.
+train_well --checkpoint saved
+expect 1 'another model' "$sennit" train "$models/mlp/dynamo-20-raw.onnx" --loss $loss --steps 4 --data "$models/mlp/data" --resume saved
+echo nonsense >saved/latest
+train 1 'E0|saved' --data data --resume saved
+expect 1 'saved/nonsense' "$sennit" export saved -o out.onnx
+[ ! -e out.onnx ] || { echo "a failed export left a file" >&2; failures=1; }
+exit $failures
