@@ -287,7 +287,7 @@ static void test_model(void **state) {
 // One test for each model, or for the one named on the command line.
 static int run_models(int argc, char **argv, const char *title, const char *path, check_file *check) {
     const char *folder = models_folder(), *only = argc > 1 ? argv[1] : NULL;
-    struct CMUnitTest tests[MOST_MODELS];
+    static struct CMUnitTest tests[MOST_MODELS];
     size_t n = 0;
     table_path = path;
     checker = check;
