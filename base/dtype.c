@@ -110,18 +110,29 @@ static float round_to_odd(double value) {
     return float_of(bits | 1);
 }
 
+// Elements at any address: tensors inside of a model file lie where protobuf put them.
+#define ANYWHERE __attribute__((aligned(1), may_alias))
+typedef float any_f32 ANYWHERE;
+typedef double any_f64 ANYWHERE;
+typedef int16_t any_i16 ANYWHERE;
+typedef int32_t any_i32 ANYWHERE;
+typedef int64_t any_i64 ANYWHERE;
+typedef uint16_t any_u16 ANYWHERE;
+typedef uint32_t any_u32 ANYWHERE;
+typedef uint64_t any_u64 ANYWHERE;
+
 double sn_load_f64(sn_dtype dtype, const void *data, int64_t i) {
     switch (dtype) {
     case SN_F32:
-        return ((const float *)data)[i];
+        return ((const any_f32 *)data)[i];
     case SN_F64:
-        return ((const double *)data)[i];
+        return ((const any_f64 *)data)[i];
     case SN_F16:
-        return sn_f16_to_f32(((const uint16_t *)data)[i]);
+        return sn_f16_to_f32(((const any_u16 *)data)[i]);
     case SN_BF16:
-        return sn_bf16_to_f32(((const uint16_t *)data)[i]);
+        return sn_bf16_to_f32(((const any_u16 *)data)[i]);
     case SN_U64:
-        return (double)((const uint64_t *)data)[i];
+        return (double)((const any_u64 *)data)[i];
     default:
         return (double)sn_load_i64(dtype, data, i);
     }
@@ -146,19 +157,19 @@ int64_t sn_load_i64(sn_dtype dtype, const void *data, int64_t i) {
     case SN_I8:
         return ((const int8_t *)data)[i];
     case SN_I16:
-        return ((const int16_t *)data)[i];
+        return ((const any_i16 *)data)[i];
     case SN_I32:
-        return ((const int32_t *)data)[i];
+        return ((const any_i32 *)data)[i];
     case SN_I64:
-        return ((const int64_t *)data)[i];
+        return ((const any_i64 *)data)[i];
     case SN_U8:
         return ((const uint8_t *)data)[i];
     case SN_U16:
-        return ((const uint16_t *)data)[i];
+        return ((const any_u16 *)data)[i];
     case SN_U32:
-        return ((const uint32_t *)data)[i];
+        return ((const any_u32 *)data)[i];
     case SN_U64:
-        return (int64_t)((const uint64_t *)data)[i];
+        return (int64_t)((const any_u64 *)data)[i];
     case SN_BOOL:
         return ((const uint8_t *)data)[i] != 0;
     default:
