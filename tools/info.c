@@ -143,6 +143,8 @@ static void show(const sn_options *options, sn_diags *diags) {
             print_json(sn_onnx_info_of(source.model), module);
         else
             print_text(sn_onnx_info_of(source.model), module);
+        for (size_t i = 0; i < notes.count; i++)
+            if (notes.items[i].severity == SN_ERROR) notes.items[i].severity = SN_WARNING;
         sn_diags_print(&notes, 0, sn_options_has(options, "remarks"), stderr);
         sn_module_free(module);
     }
