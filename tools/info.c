@@ -124,6 +124,17 @@ static void print_weights(const sn_module *module) {
            count_elements(module, SN_ROLE_FROZEN));
 }
 
+// Before its dims are bound a model says no more of its weights than what they are.
+static void print_plain_weights(const sn_onnx_info *info) {
+    puts("weights (bind the dims to see which are trained)");
+    for (size_t i = 0; i < info->n_weights; i++) {
+        sn_str type = {0};
+        sn_type_print(&type, info->weights[i].type);
+        printf("  %-44s %s\n", info->weights[i].name, sn_str_text(&type));
+        sn_str_free(&type);
+    }
+}
+
 static void print_text(const sn_onnx_info *info, const sn_module *module) {
     printf("%s: opset %" PRId64 ", ONNX IR %" PRId64 ", %zu nodes, %zu weights%s%s%s%s\n", info->path, info->opset,
            info->ir_version, info->n_nodes, info->n_weights, info->producer ? ", from " : "",
@@ -131,7 +142,10 @@ static void print_text(const sn_onnx_info *info, const sn_module *module) {
            info->producer && info->producer_version ? info->producer_version : "");
     print_ports("inputs", info->inputs, info->n_inputs);
     print_ports("outputs", info->outputs, info->n_outputs);
-    if (module) print_weights(module);
+    if (module)
+        print_weights(module);
+    else
+        print_plain_weights(info);
 }
 
 static void show(const sn_options *options, sn_diags *diags) {
