@@ -143,9 +143,9 @@ static double distance(const sn_tensor_entry *a, const sn_tensor_entry *b, doubl
     return sqrt(difference);
 }
 
-// A tensor is right when its error is small against itself, or against all tensors of the file together: gradients that
-// are zero but for rounding have no direction.
-static bool compare_tensors(verifier *v, const char *what, const char *many, const char *one) {
+// A tensor is right when its error is small against itself, or against `share` of all tensors of the file together:
+// gradients that are zero but for rounding have no direction, and Adam makes steps of one size from them.
+static bool compare_tensors(verifier *v, const char *what, double share, const char *many, const char *one) {
     sn_safetensors a, b;
     if (failed(v, sn_safetensors_open(many, &a))) return false;
     if (failed(v, sn_safetensors_open(one, &b))) {
@@ -164,7 +164,7 @@ static bool compare_tensors(verifier *v, const char *what, const char *many, con
             worst = INFINITY, where = b.tensors.items[i].name;
             break;
         }
-        double error = distance(other, &b.tensors.items[i], &norm) / (norm + 1e-2 * sqrt(total) + 1e-30);
+        double error = distance(other, &b.tensors.items[i], &norm) / (norm + share * sqrt(total) + 1e-30);
         if (!(error <= worst)) worst = error, where = b.tensors.items[i].name;
     }
     bool good = worst <= tolerance;
@@ -220,8 +220,8 @@ static void verify(verifier *v) {
              run_with(v, v->ranks)) {
         const char *step = sn_arena_printf(&v->diags->arena, ".checkpoint/step-%" PRId64 ".safetensors", v->steps);
         compare_losses(v);
-        compare_tensors(v, "gradients", file_of(v, v->ranks, ".gradients"), file_of(v, 1, ".gradients"));
-        compare_tensors(v, "parameters", file_of(v, v->ranks, step), file_of(v, 1, step));
+        compare_tensors(v, "gradients", 0.01, file_of(v, v->ranks, ".gradients"), file_of(v, 1, ".gradients"));
+        compare_tensors(v, "parameters", 0.1, file_of(v, v->ranks, step), file_of(v, 1, step));
     }
     sn_workplace_remove(v->folder);
 }

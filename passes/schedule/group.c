@@ -275,7 +275,7 @@ static int sibling(const sn_grouping *g, const sn_op *op, const deps *d, sn_doma
         source = source->def->operands[0];
     for (size_t i = 0; i < source->uses.count; i++) {
         const sn_op *user = source->uses.data[i].op;
-        if (user->mark >= op->mark || sn_is_inlined(g, user)) continue;
+        if (user->func != g->func || user->mark >= op->mark || sn_is_inlined(g, user)) continue;
         int unit = resolve(g, g->unit_of[user->mark]);
         if (g->units[unit].outside || has_bit(g->units[unit].ancestors, g->n_units)) continue;
         bool cyclic = false;

@@ -17,6 +17,7 @@ static bool keeps_position(const sn_op *op, const sn_value *operand) {
 static bool flows(const sn_grouping *g, const sn_unit *unit, const sn_value *value, int *seen, int stamp) {
     for (size_t i = 0; i < value->uses.count; i++) {
         const sn_op *user = value->uses.data[i].op;
+        if (user->func != g->func) continue; // globals serve all functions
         if (user->mark == UINT32_MAX || seen[user->mark] == stamp || !leads_into(g, unit, user)) continue;
         seen[user->mark] = stamp;
         if (!keeps_position(user, value) || !flows(g, unit, user->results[0], seen, stamp)) return false;

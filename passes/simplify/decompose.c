@@ -161,8 +161,23 @@ static sn_value *decompose_adam(sn_rewriter *r, sn_op *op) {
     return NULL;
 }
 
+// Attention of 16-bit floats is computed in f32, which its library call takes; sums are in f32 at least anyway.
+static sn_value *widen_attention(sn_rewriter *r, sn_op *op) {
+    if (sn_dtype_bytes(op->operands[0]->type.dtype) != 2) return NULL;
+    sn_builder *b = sn_rewriter_at(r, op);
+    sn_value *operands[8], *results[3];
+    SN_CHECK(op->n_operands <= 8 && op->n_results <= 3);
+    for (int i = 0; i < op->n_operands; i++) operands[i] = sn_build_cast(b, op->operands[i], SN_F32);
+    sn_op *wide = sn_build(b, op->kind, op->n_operands, operands, op->n_attrs, op->attrs, NULL);
+    for (int i = 0; i < op->n_results; i++) results[i] = sn_build_cast(b, wide->results[i], op->results[i]->type.dtype);
+    replace(r, op, results);
+    return NULL;
+}
+
 static void run(sn_module *module, sn_pass_context *context) {
     static const sn_rule rules[SN_OP_COUNT] = {
+        [SN_OP_ATTENTION] = widen_attention,
+        [SN_OP_ATTENTION_GRAD] = widen_attention,
         [SN_OP_SOFTMAX] = decompose_softmax,
         [SN_OP_LOG_SOFTMAX] = decompose_softmax,
         [SN_OP_LAYER_NORM] = decompose_norm,

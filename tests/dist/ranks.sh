@@ -21,6 +21,16 @@ for model in gpt2 lenet; do
     done
 done
 
+# Gradients of two halves of a batch, added up, are those of the batch; on two ranks as well.
+run gpt2/dynamo-21-raw-loss-dyn 1 whole.jsonl --batch 4 --no-shuffle
+for ranks in 1 2; do
+    "$sennit" train "$models/gpt2/dynamo-21-raw-loss-dyn.onnx" --data "$models/gpt2/data" --ranks $ranks --steps 5 --seed 3 \
+        --optimizer adamw,lr=1e-3 --log halves.jsonl --quiet --batch 2 --accumulate 2 --no-shuffle \
+        --loss softmax_cross_entropy:logits,labels || fail "accumulation on $ranks ranks"
+    same_losses halves.jsonl whole.jsonl
+    rm halves.jsonl
+done
+
 # A batch that the ranks do not divide is the user's error, and says so.
 if "$sennit" train "$models/gpt2/dynamo-20-raw.onnx" --data "$models/gpt2/data" --ranks 3 --steps 1 \
     --loss softmax_cross_entropy:logits,labels 2>error.txt; then
