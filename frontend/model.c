@@ -1,10 +1,13 @@
 #include "frontend/model.h"
 
+#include "frontend/import.h"
+
 #include "frontend/external.h"
 #include "frontend/hazards.h"
 #include "frontend/wire.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -119,6 +122,45 @@ static void describe_ports(sn_onnx_model *model, const Onnx__GraphProto *graph) 
     model->info.outputs = outputs;
 }
 
+static int by_type(const void *a, const void *b) {
+    const sn_onnx_operator *x = a, *y = b;
+    int order = strcmp(x->type, y->type);
+    return order ? order : strcmp(x->domain, y->domain);
+}
+
+static bool has_function(const Onnx__ModelProto *proto, const char *type, const char *domain) {
+    for (size_t i = 0; i < proto->n_functions; i++) {
+        const Onnx__FunctionProto *function = proto->functions[i];
+        if (function->name && strcmp(function->name, type) == 0 &&
+            strcmp(function->domain ? function->domain : "", domain) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void describe_operators(sn_onnx_model *model) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    sn_onnx_operator *operators = SN_NEW_N(&model->arena, sn_onnx_operator, graph->n_node + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const char *type = graph->node[i]->op_type, *domain = graph->node[i]->domain;
+        operators[i] = (sn_onnx_operator){.type = type ? type : "", .domain = domain ? domain : "", .nodes = 1};
+        if (strcmp(operators[i].domain, "ai.onnx") == 0) operators[i].domain = "";
+    }
+    qsort(operators, graph->n_node, sizeof *operators, by_type);
+    for (size_t i = 0; i < graph->n_node; i++) {
+        if (n && by_type(&operators[n - 1], &operators[i]) == 0)
+            operators[n - 1].nodes++;
+        else
+            operators[n++] = operators[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        operators[i].supported = sn_onnx_find_op(operators[i].type, operators[i].domain) ||
+                                 has_function(model->proto, operators[i].type, operators[i].domain);
+    model->info.operators = operators;
+    model->info.n_operators = n;
+}
+
 static bool describe(sn_onnx_model *model, sn_diags *diags) {
     const Onnx__ModelProto *proto = model->proto;
     const Onnx__GraphProto *graph = proto->graph;
@@ -136,6 +178,7 @@ static bool describe(sn_onnx_model *model, sn_diags *diags) {
         if (!*domain || strcmp(domain, "ai.onnx") == 0) info->opset = proto->opset_import[i]->version;
     }
     info->n_nodes = graph->n_node;
+    describe_operators(model);
     info->n_functions = proto->n_functions;
     read_marks(model, graph->n_input, graph->input);
     read_marks(model, graph->n_output, graph->output);

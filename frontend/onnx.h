@@ -47,10 +47,18 @@ typedef struct sn_onnx_weight {
     bool external;
 } sn_onnx_weight;
 
+typedef struct sn_onnx_operator {
+    const char *type, *domain; // domain "" is ONNX's own
+    size_t nodes;              // of the main graph
+    bool supported;            // by the importer, or by a function of the model
+} sn_onnx_operator;
+
 typedef struct sn_onnx_info {
     const char *path, *graph_name, *producer, *producer_version;
     int64_t ir_version, opset; // opset of the default domain; 0 when the model states none
     size_t n_inputs, n_outputs, n_weights, n_nodes, n_functions;
+    size_t n_operators;
+    const sn_onnx_operator *operators;    // by name
     const sn_onnx_port *inputs, *outputs; // inputs without those that are initializers
     const sn_onnx_weight *weights;
     bool marked; // some weight carries the exporter's mark: an unmarked one is something the exporter folded

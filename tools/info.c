@@ -46,6 +46,25 @@ static json_t *ports_to_json(const sn_onnx_port *ports, size_t count) {
     return list;
 }
 
+static json_t *operators_to_json(const sn_onnx_info *info) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < info->n_operators; i++) {
+        const sn_onnx_operator *op = &info->operators[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:b}", "type", op->type, "domain", op->domain, "nodes",
+                                              (json_int_t)op->nodes, "supported", op->supported));
+    }
+    return list;
+}
+
+static void print_operators(const sn_onnx_info *info) {
+    puts("operators");
+    for (size_t i = 0; i < info->n_operators; i++) {
+        const sn_onnx_operator *op = &info->operators[i];
+        printf("  %5zu  %s%s%s%s\n", op->nodes, op->domain, op->domain[0] ? "." : "", op->type,
+               op->supported ? "" : "   (not supported)");
+    }
+}
+
 // The verdict needs the loss; without one what the importer thinks stands.
 static sn_module *decide_roles(const sn_options *options, sn_model_source *source, sn_diags *notes) {
     sn_module *module = sn_onnx_import(source->model, &source->import, notes);
@@ -92,6 +111,7 @@ static void print_json(const sn_onnx_info *info, const sn_module *module) {
     json_object_set_new(json, "functions", json_integer((json_int_t)info->n_functions));
     json_object_set_new(json, "inputs", ports_to_json(info->inputs, info->n_inputs));
     json_object_set_new(json, "outputs", ports_to_json(info->outputs, info->n_outputs));
+    json_object_set_new(json, "operators", operators_to_json(info));
     if (module) json_object_set_new(json, "parameters", json_integer(count_elements(module, SN_ROLE_PARAMETER)));
     json_object_set_new(json, "weights", weights_to_json(module));
     json_dumpf(json, stdout, JSON_INDENT(2));
@@ -142,6 +162,7 @@ static void print_text(const sn_onnx_info *info, const sn_module *module) {
            info->producer && info->producer_version ? info->producer_version : "");
     print_ports("inputs", info->inputs, info->n_inputs);
     print_ports("outputs", info->outputs, info->n_outputs);
+    print_operators(info);
     if (module)
         print_weights(module);
     else

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-// Weak, so that a command can be left out of a build; it is then absent from the help too.
-#define SN_COMMAND(suffix, name, ...) extern __attribute__((weak)) int sn_cmd_##name(int argc, char **argv);
-#include "tools/commands.def"
-#undef SN_COMMAND
-
 static int (*const run[])(int, char **) = {
 #define SN_COMMAND(suffix, name, ...) sn_cmd_##name,
 #include "tools/commands.def"
@@ -18,8 +13,7 @@ static void print_help(FILE *out) {
     fputs("sennit compiles a forward ONNX model into a distributed training executable.\n\n"
           "sennit COMMAND [options]\n",
           out);
-    for (int i = 0; i < SN_COMMAND_COUNT; i++)
-        if (run[i]) fprintf(out, "  %-12s%s\n", sn_command_name(i), sn_command_summary(i));
+    for (int i = 0; i < SN_COMMAND_COUNT; i++) fprintf(out, "  %-12s%s\n", sn_command_name(i), sn_command_summary(i));
     fputs("\n`sennit COMMAND --help` lists a command's options; `sennit --version` prints the version.\n", out);
 }
 
@@ -35,7 +29,6 @@ int main(int argc, char **argv) {
     }
     sn_suggestion close = {0};
     for (int i = 0; i < SN_COMMAND_COUNT; i++) {
-        if (!run[i]) continue;
         if (strcmp(word, sn_command_name(i)) == 0) return run[i](argc - 1, argv + 1);
         sn_suggest(&close, word, sn_command_name(i));
     }
