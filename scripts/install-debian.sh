@@ -9,7 +9,7 @@ packages="gcc libc6-dev cmake ninja-build pkg-config
 protobuf-c-compiler libprotobuf-c-dev
 llvm-19-dev zlib1g-dev
 libdnnl-dev
-openmpi-bin libopenmpi-dev
+openmpi-bin libopenmpi-dev procps
 libjansson-dev
 libcmocka-dev llvm-19-tools libonnx-testdata clang-19 libclang-rt-19-dev clang-format xz-utils"
 

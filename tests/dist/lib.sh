@@ -1,5 +1,6 @@
 # Shared by the scripts of this folder. $1 of each is the sennit command.
 set -eu
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers run tests as root
 sennit=$1
 models=$(cd "$(dirname "$0")/../data/models" && pwd)
 work=$(mktemp -d)

@@ -2,7 +2,7 @@
 # Killed with SIGKILL at some step and resumed on the same ranks, a run goes on to the same numbers, bit by bit.
 . "$(dirname "$0")/lib.sh"
 
-steps=40
+steps=400
 "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --data "$models/gpt2/data" --ranks 2 --steps $steps --seed 5 --quiet \
     --loss softmax_cross_entropy:logits,labels --optimizer adamw,lr=1e-3 -o gpt2 || fail "compile"
 
@@ -22,7 +22,7 @@ for _ in $(seq 600); do
     [ -f killed.jsonl ] && [ "$(losses killed.jsonl | wc -l)" -ge "$stop" ] && break
     sleep 0.05
 done
-pkill -KILL -f "$work/gpt2|^./gpt2 --log killed" || pkill -KILL -x gpt2 || true
+pkill -KILL -f "^./gpt2 --log killed" || fail "nothing was left to kill after $stop steps"
 wait
 ls saved/step-*.safetensors >/dev/null 2>&1 || fail "no checkpoint after $stop steps"
 
