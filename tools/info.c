@@ -172,7 +172,7 @@ static void print_text(const sn_onnx_info *info, const sn_module *module) {
 static void show(const sn_options *options, sn_diags *diags) {
     sn_model_source source;
     sn_diags notes = {0}; // what keeps the model from training is news here, not a failure
-    if (sn_model_source_open(options->arguments.data[0], options, NULL, 1, SN_ONNX_AS_EXPORTED, diags, &source)) {
+    if (sn_model_source_open(options->arguments.data[0], options, NULL, 1, 1, SN_ONNX_AS_EXPORTED, diags, &source)) {
         sn_module *module = decide_roles(options, &source, &notes);
         if (sn_options_has(options, "json"))
             print_json(sn_onnx_info_of(source.model), module);

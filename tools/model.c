@@ -86,7 +86,7 @@ static int64_t find_batch(const sn_onnx_info *info, const bindings *list) {
     return 0;
 }
 
-bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch,
+bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch, int parts,
                           sn_onnx_mode mode, sn_diags *diags, sn_model_source *out) {
     *out = (sn_model_source){0};
     size_t errors = diags->errors;
@@ -95,13 +95,18 @@ bool sn_model_source_open(const char *path, const sn_options *options, const cha
     const sn_onnx_info *info = sn_onnx_info_of(out->model);
     bindings list = {0};
     int64_t asked = sn_options_int(options, "batch", 0);
+    if (asked % parts)
+        sn_error(diags, "E0411", "--batch", "choose a batch that the number of micro-batches divides",
+                 "a batch of %" PRId64 " does not divide into %d micro-batches", asked, parts);
+    asked /= parts;
     bind_given(info, options, diags, &out->arena, &list);
     bind_batch(info, asked ? asked : batch, &out->arena, &list);
     if (is_folder(data)) bind_data(info, data, &out->arena, &list);
     out->batch = find_batch(info, &list);
     if (asked && out->batch && out->batch != asked)
         sn_error(diags, "E0212", path, "leave --batch out, or export the model with a symbolic batch dim",
-                 "--batch %" PRId64 ": the model's batch is fixed at %" PRId64, asked, out->batch);
+                 "--batch %" PRId64 ": the model's batch is fixed at %" PRId64 "%s", asked * parts, out->batch,
+                 parts > 1 ? " for each micro-batch" : "");
     out->import = (sn_onnx_options){.n_bindings = (int)list.count, .mode = mode};
     out->import.bindings = sn_arena_copy(&out->arena, list.data, list.count * sizeof *list.data);
     sn_vec_free(&list);

@@ -13,7 +13,8 @@ typedef struct sn_model_source {
 } sn_model_source;
 
 // `data` is a folder, a token file, or NULL; `batch` stands in for --batch where the user leaves it out (0: nothing
-// does). False when diags got errors; close it in either case.
-bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch,
+// does); --batch is shared by `parts` micro-batches, of which the model sees one. False when diags got errors; close it
+// in either case.
+bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch, int parts,
                           sn_onnx_mode mode, sn_diags *diags, sn_model_source *out);
 void sn_model_source_close(sn_model_source *source);

@@ -37,7 +37,6 @@ static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *
     out->loss = sn_options_text(options, "loss", NULL);
     out->ignore_index = sn_options_int(options, "ignore-index", out->ignore_index);
     out->clip = sn_options_number(options, "clip", 0);
-    out->accumulate = (int)sn_options_int(options, "accumulate", 1);
     out->with_gradients = sn_options_has(options, "save-gradients");
     sn_train_rules(options, arena, &out->parameters);
     out->paddings = list_of(options, "padding-index", arena, &out->n_paddings);
@@ -45,31 +44,52 @@ static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *
     return !optimizer || sn_optimizer_parse(optimizer, diags, &out->optimizer);
 }
 
-static bool read_plan(const sn_options *options, sn_diags *diags, sn_plan *out) {
-    const char *path = sn_options_text(options, "plan", NULL);
-    int accumulate = (int)sn_options_int(options, "accumulate", 1);
-    if (!path) {
-        *out = sn_plan_data_parallel((int)sn_options_int(options, "ranks", 1), accumulate);
-        return true;
-    }
+static bool load_plan(const char *path, sn_diags *diags, sn_arena *arena, sn_plan *out) {
     json_error_t error;
     json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!json) {
         sn_error(diags, "E0405", path, NULL, "the plan cannot be read: line %d: %s", error.line, error.text);
         return false;
     }
-    bool good = sn_plan_from_json(json, path, diags, out);
+    bool good = sn_plan_from_json(json, path, diags, arena, out);
     json_decref(json);
-    if (good && sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != sn_plan_ranks(out)) {
-        sn_error(diags, "E0406", path, "leave --ranks out", "the plan is for %d ranks", sn_plan_ranks(out));
-        good = false;
-    }
     return good;
+}
+
+// --plan, else --mesh, else data parallelism over --ranks.
+static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *arena, sn_plan *out) {
+    const char *path = sn_options_text(options, "plan", NULL), *outline = sn_options_text(options, "mesh", NULL);
+    int accumulate = (int)sn_options_int(options, "accumulate", 0);
+    if (!path && !outline) {
+        *out = sn_plan_data_parallel((int)sn_options_int(options, "ranks", 1), accumulate ? accumulate : 1);
+        return true;
+    }
+    const char *option = path ? "--plan" : "--mesh", *subject = path ? path : "--mesh";
+    if (path && outline) {
+        sn_error(diags, "E0412", "--mesh", "leave one of them out", "--plan and --mesh both say how to split the run");
+        return false;
+    }
+    if (!(path ? load_plan(path, diags, arena, out) : sn_plan_from_outline(outline, diags, out))) return false;
+    int ranks = sn_plan_ranks(out);
+    if (sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != ranks) {
+        sn_error(diags, "E0406", subject, "leave --ranks out", "the plan is for %d ranks", ranks);
+    } else if (accumulate && accumulate != out->microbatches) {
+        sn_error(diags, "E0412", "--accumulate", "leave --accumulate out; a plan's micro-batches share --batch",
+                 "%s says %d micro-batches", option, out->microbatches);
+    } else {
+        return true;
+    }
+    return false;
 }
 
 int sn_train_ranks(const sn_options *options, sn_diags *diags) {
     sn_plan plan;
-    return read_plan(options, diags, &plan) ? sn_plan_ranks(&plan) : 0;
+    return read_plan(options, diags, &diags->arena, &plan) ? sn_plan_ranks(&plan) : 0;
+}
+
+// A plan cuts --batch in its micro-batches; --accumulate takes so many whole ones.
+static int batch_parts(const sn_options *options, const sn_plan *plan) {
+    return sn_options_has(options, "plan") || sn_options_has(options, "mesh") ? plan->microbatches : 1;
 }
 
 static bool read_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out) {
@@ -188,12 +208,16 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     sn_onnx_mode mode;
     sn_model_source source = {0};
     sn_module *module = NULL;
-    bool good = read_training(options, &arena, diags, &training) & read_plan(options, diags, &plan) &
+    bool good = read_training(options, &arena, diags, &training) & read_plan(options, diags, &arena, &plan) &
                 read_mode(options, diags, &mode);
-    if (build->ranks) plan = sn_plan_data_parallel(build->ranks, training.accumulate);
+    if (good) training.accumulate = plan.microbatches;
+    int parts = good ? batch_parts(options, &plan) : 1;
+    if (build->ranks && good && build->ranks != sn_plan_ranks(&plan))
+        plan = sn_plan_data_parallel(build->ranks, training.accumulate);
     training.with_gradients |= build->with_gradients;
     const char *data = sn_options_text(options, "data", NULL);
-    good = good && sn_model_source_open(options->arguments.data[0], options, data, build->batch, mode, diags, &source);
+    good = good &&
+           sn_model_source_open(options->arguments.data[0], options, data, build->batch, parts, mode, diags, &source);
     if (good) module = sn_onnx_import(source.model, &source.import, diags);
     if (module && !build->inference) sn_onnx_check_training(source.model, module, mode, diags);
     if (module) {

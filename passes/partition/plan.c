@@ -2,37 +2,195 @@
 
 #include "base/map.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLAN_VERSION = 1, MOST_RANKS = 1 << 20 };
+enum { PLAN_VERSION = 2, MOST_RANKS = 1 << 20, MOST_COUNT = 1 << 20 };
+
+static const char *const pipeline_names[SN_PIPELINE_COUNT] = {
+    [SN_PIPELINE_1F1B] = "1f1b",
+    [SN_PIPELINE_GPIPE] = "gpipe",
+    [SN_PIPELINE_INTERLEAVED] = "interleaved",
+    [SN_PIPELINE_ZERO_BUBBLE] = "zero-bubble",
+};
+static const char *const remat_names[SN_REMAT_COUNT] = {
+    [SN_REMAT_NONE] = "none", [SN_REMAT_SELECTIVE] = "selective", [SN_REMAT_FULL] = "full"};
+
+const char *sn_pipeline_name(sn_pipeline schedule) {
+    return pipeline_names[schedule];
+}
+
+const char *sn_remat_name(sn_remat remat) {
+    return remat_names[remat];
+}
+
+static int find_name(const char *const *names, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (name && strcmp(names[i], name) == 0) return i;
+    return -1;
+}
 
 int sn_plan_ranks(const sn_plan *plan) {
     return (int)sn_mesh_ranks(&plan->mesh);
 }
 
+int sn_plan_axis_size(const sn_plan *plan, const char *axis) {
+    int i = sn_mesh_axis(&plan->mesh, axis);
+    return i < 0 ? 1 : plan->mesh.size[i];
+}
+
+int sn_plan_stage_count(const sn_plan *plan) {
+    return sn_plan_axis_size(plan, "pp") * plan->chunks;
+}
+
 sn_plan sn_plan_data_parallel(int ranks, int microbatches) {
-    sn_plan plan = {.microbatches = microbatches};
+    sn_plan plan = {.microbatches = microbatches, .chunks = 1};
     plan.mesh.n_axes = 1;
     strcpy(plan.mesh.name[0], "dp");
     plan.mesh.size[0] = ranks;
     return plan;
 }
 
+// Rules that hold between the fields of a plan, wherever it comes from.
+static bool check(const sn_plan *plan, const char *subject, sn_diags *diags) {
+    int stages = sn_plan_stage_count(plan);
+    if (plan->chunks > 1 && plan->schedule != SN_PIPELINE_INTERLEAVED) {
+        sn_error(diags, "E0408", subject, "add schedule=interleaved, or leave chunks out",
+                 "%d chunks a rank need the interleaved schedule", plan->chunks);
+    } else if (plan->schedule == SN_PIPELINE_INTERLEAVED && plan->microbatches % sn_plan_axis_size(plan, "pp")) {
+        sn_error(diags, "E0408", subject, "choose a multiple of pp for microbatches",
+                 "the interleaved schedule runs micro-batches in groups of pp = %d, and %d is no multiple of it",
+                 sn_plan_axis_size(plan, "pp"), plan->microbatches);
+    } else if (plan->n_stages && plan->n_stages != stages) {
+        sn_error(diags, "E0408", subject, "list one stage for each pipeline rank and chunk, or none",
+                 "the plan lists %d stages for pp * chunks = %d", plan->n_stages, stages);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static bool add_axis(sn_mesh *mesh, const char *name, int64_t size) {
+    bool known = sn_mesh_axis(mesh, name) >= 0;
+    if (known || mesh->n_axes == SN_MAX_AXES || !*name || strlen(name) >= sizeof mesh->name[0] || size < 1 ||
+        size > MOST_RANKS || sn_mesh_ranks(mesh) * size > MOST_RANKS)
+        return false;
+    for (const char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_') return false;
+    strcpy(mesh->name[mesh->n_axes], name);
+    mesh->size[mesh->n_axes++] = (int)size;
+    return true;
+}
+
+// The fields of a plan that are numbers or words, as an outline and as JSON spell them.
+static bool set_word(sn_plan *plan, const char *key, const char *value, int64_t number, bool *known) {
+    *known = true;
+    if (strcmp(key, "schedule") == 0 || strcmp(key, "remat") == 0) {
+        bool schedule = key[0] == 's';
+        int found = schedule ? find_name(pipeline_names, SN_PIPELINE_COUNT, value)
+                             : find_name(remat_names, SN_REMAT_COUNT, value);
+        if (found < 0) return false;
+        if (schedule)
+            plan->schedule = (sn_pipeline)found;
+        else
+            plan->remat = (sn_remat)found;
+        return true;
+    }
+    int *field = strcmp(key, "microbatches") == 0 ? &plan->microbatches
+                 : strcmp(key, "chunks") == 0     ? &plan->chunks
+                 : strcmp(key, "zero") == 0       ? &plan->zero
+                                                  : NULL;
+    *known = field != NULL;
+    if (!field || number < (field == &plan->zero ? 0 : 1) || number > (field == &plan->zero ? 3 : MOST_COUNT))
+        return false;
+    *field = (int)number;
+    return true;
+}
+
+bool sn_plan_from_outline(const char *text, sn_diags *diags, sn_plan *out) {
+    static const char help[] = "write it as pp=2,dp=2,tp=2,microbatches=4,schedule=1f1b|gpipe|interleaved|zero-bubble,"
+                               "chunks=1,zero=0..3,remat=none|selective|full";
+    sn_plan plan = {.microbatches = 1, .chunks = 1};
+    char *copy = strdup(text), *rest = copy;
+    bool good = true;
+    for (char *item; good && (item = strsep(&rest, ","));) {
+        char *value = strchr(item, '='), *end = NULL;
+        if (value) *value++ = 0;
+        int64_t number = value ? strtoll(value, &end, 10) : 0;
+        if (!value || !*value || *end) number = -1;
+        bool known = false;
+        good = value && set_word(&plan, item, value, number, &known);
+        if (!good && !known) good = value && add_axis(&plan.mesh, item, number);
+        if (!good)
+            sn_error(diags, "E0407", "--mesh", help, "'%s%s%s' is no axis size and no setting", item, value ? "=" : "",
+                     value ? value : "");
+    }
+    free(copy);
+    good = good && check(&plan, "--mesh", diags);
+    if (good) *out = plan;
+    return good;
+}
+
+static json_t *stages_to_json(const sn_plan *plan) {
+    json_t *stages = json_array();
+    for (int i = 0; i < plan->n_stages; i++) {
+        json_t *stage = json_object();
+        json_object_set_new(stage, "first", json_string(plan->stages[i].first));
+        json_object_set_new(stage, "remat", json_string(sn_remat_name(plan->stages[i].remat)));
+        json_array_append_new(stages, stage);
+    }
+    return stages;
+}
+
+static bool entry_is_cut(const sn_plan_layout *entry) {
+    return !sn_layout_is_replicated(entry->layout);
+}
+
+static json_t *layouts_to_json(const sn_plan *plan) {
+    json_t *layouts = json_object();
+    for (int i = 0; i < plan->n_layouts; i++) {
+        const sn_plan_layout *entry = &plan->layouts[i];
+        sn_str text = {0};
+        sn_layout_print(&text, &plan->mesh, entry->layout, entry->rank);
+        for (int d = 0; !entry_is_cut(entry) && d < entry->rank; d++) sn_str_puts(&text, d ? ",-" : "{-");
+        if (!entry_is_cut(entry)) sn_str_putc(&text, '}');
+        json_object_set_new(layouts, entry->name, json_string(sn_str_text(&text)));
+        sn_str_free(&text);
+    }
+    return layouts;
+}
+
+static void set_hash(json_t *json, const char *key, uint64_t hash) {
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    if (hash) json_object_set_new(json, key, json_string(text));
+}
+
 json_t *sn_plan_to_json(const sn_plan *plan) {
     json_t *mesh = json_object();
     for (int i = 0; i < plan->mesh.n_axes; i++)
         json_object_set_new(mesh, plan->mesh.name[i], json_integer(plan->mesh.size[i]));
-    char hash[20];
-    snprintf(hash, sizeof hash, "%016" PRIx64, plan->model_hash);
     json_t *json = json_object();
     json_object_set_new(json, "version", json_integer(PLAN_VERSION));
-    json_object_set_new(json, "model", json_string(hash));
+    set_hash(json, "model", plan->model_hash);
+    set_hash(json, "cluster", plan->cluster_hash);
+    if (plan->batch) json_object_set_new(json, "batch", json_integer(plan->batch));
     json_object_set_new(json, "mesh", mesh);
     json_object_set_new(json, "microbatches", json_integer(plan->microbatches));
-    if (plan->predicted_step_seconds > 0)
-        json_object_set_new(json, "predicted_step_seconds", json_real(plan->predicted_step_seconds));
+    json_object_set_new(json, "schedule", json_string(sn_pipeline_name(plan->schedule)));
+    json_object_set_new(json, "chunks", json_integer(plan->chunks));
+    json_object_set_new(json, "zero", json_integer(plan->zero));
+    json_object_set_new(json, "remat", json_string(sn_remat_name(plan->remat)));
+    if (plan->n_stages) json_object_set_new(json, "stages", stages_to_json(plan));
+    if (plan->n_layouts) json_object_set_new(json, "layouts", layouts_to_json(plan));
+    if (plan->predicted_step_seconds > 0) {
+        json_t *predicted = json_object();
+        json_object_set_new(predicted, "step_seconds", json_real(plan->predicted_step_seconds));
+        json_object_set_new(predicted, "memory_bytes", json_real(plan->predicted_memory_bytes));
+        json_object_set_new(json, "predicted", predicted);
+    }
     return json;
 }
 
@@ -40,40 +198,112 @@ static bool read_mesh(const json_t *json, const char *subject, sn_diags *diags, 
     const char *name;
     json_t *size;
     sn_mesh mesh = {0};
-    int64_t ranks = 1;
     json_object_foreach((json_t *)(uintptr_t)json, name, size) {
-        json_int_t n = json_integer_value(size);
-        if (mesh.n_axes == SN_MAX_AXES || strlen(name) >= sizeof mesh.name[0] || n < 1 || (ranks *= n) > MOST_RANKS) {
-            sn_error(diags, "E0401", subject, "write it as {\"dp\": 4}", "the plan's mesh axis '%s' is not usable",
-                     name);
-            return false;
-        }
-        strcpy(mesh.name[mesh.n_axes], name);
-        mesh.size[mesh.n_axes++] = (int)n;
+        if (json_is_integer(size) && add_axis(&mesh, name, json_integer_value(size))) continue;
+        sn_error(diags, "E0401", subject, "write it as {\"dp\": 4}", "the plan's mesh axis '%s' is not usable", name);
+        return false;
     }
     *out = mesh;
     return true;
 }
 
-bool sn_plan_from_json(const json_t *json, const char *subject, sn_diags *diags, sn_plan *out) {
-    const json_t *mesh = json_object_get(json, "mesh");
-    json_int_t version = json_integer_value(json_object_get(json, "version"));
-    if (version != PLAN_VERSION || !json_is_object(mesh)) {
-        sn_error(diags, "E0402", subject, "write a plan with `sennit compile` and edit that",
+static bool read_words(const json_t *json, const char *subject, sn_diags *diags, sn_plan *plan) {
+    static const char *const keys[] = {"microbatches", "chunks", "zero", "schedule", "remat"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(json, keys[i]);
+        bool known;
+        int64_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (!value || set_word(plan, keys[i], json_string_value(value), number, &known)) continue;
+        sn_error(diags, "E0403", subject,
+                 "microbatches and chunks are positive integers, zero is 0 to 3, schedule is one of 1f1b, gpipe, "
+                 "interleaved, zero-bubble, remat is one of none, selective, full",
+                 "the plan's \"%s\" is not usable", keys[i]);
+        return false;
+    }
+    return true;
+}
+
+static bool read_stages(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *plan) {
+    plan->n_stages = (int)json_array_size(json);
+    plan->stages = SN_NEW_N(arena, sn_plan_stage, plan->n_stages + 1);
+    for (int i = 0; i < plan->n_stages; i++) {
+        const json_t *stage = json_array_get(json, (size_t)i), *remat = json_object_get(stage, "remat");
+        const char *first = json_string_value(json_object_get(stage, "first"));
+        int kind = remat ? find_name(remat_names, SN_REMAT_COUNT, json_string_value(remat)) : (int)plan->remat;
+        if ((i == 0) != (first && !*first) || (i && !first) || kind < 0) {
+            sn_error(diags, "E0409", subject,
+                     "write {\"first\": \"/onnx/node/name\", \"remat\": \"none\"}; the first stage's is \"\"",
+                     "stage %d of the plan is not usable", i);
+            return false;
+        }
+        plan->stages[i] = (sn_plan_stage){sn_arena_strdup(arena, first), (sn_remat)kind};
+    }
+    return true;
+}
+
+// "{dp,-,a,b}": each axis of the mesh at most once; several axes of one dim are joined by '.' ("{dp.tp,-}").
+static bool read_layout(const char *text, const sn_mesh *mesh, sn_plan_layout *out) {
+    sn_axes used = 0;
+    if (*text++ != '{') return false;
+    for (out->rank = 0;; out->rank++) {
+        if (out->rank == SN_MAX_RANK) return false;
+        for (;;) {
+            size_t length = strcspn(text, ",.}");
+            char name[sizeof mesh->name[0]] = "";
+            if (length == 0 || length >= sizeof name) return false;
+            memcpy(name, text, length);
+            text += length;
+            int axis = sn_mesh_axis(mesh, name);
+            if (strcmp(name, "-") != 0 && (axis < 0 || used >> axis & 1)) return false;
+            if (axis >= 0) out->layout.dim[out->rank] |= (sn_axes)(1 << axis), used |= (sn_axes)(1 << axis);
+            if (*text != '.') break;
+            text++;
+        }
+        if (*text == '}') break;
+        if (*text++ != ',') return false;
+    }
+    out->rank++;
+    return text[1] == 0;
+}
+
+static bool read_layouts(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *plan) {
+    const char *name;
+    json_t *text;
+    plan->layouts = SN_NEW_N(arena, sn_plan_layout, json_object_size(json) + 1);
+    json_object_foreach((json_t *)(uintptr_t)json, name, text) {
+        sn_plan_layout entry = {.name = sn_arena_strdup(arena, name)};
+        if (!json_is_string(text) || !read_layout(json_string_value(text), &plan->mesh, &entry)) {
+            sn_error(diags, "E0410", subject, "write it as {\"NAME\": \"{-,tp}\"}: one entry a dim, axes of the mesh",
+                     "the plan's layout of '%s' is not usable", name);
+            return false;
+        }
+        plan->layouts[plan->n_layouts++] = entry;
+    }
+    return true;
+}
+
+static uint64_t read_hash(const json_t *json, const char *key) {
+    const char *text = json_string_value(json_object_get(json, key));
+    return text ? strtoull(text, NULL, 16) : 0;
+}
+
+bool sn_plan_from_json(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *out) {
+    const json_t *mesh = json_object_get(json, "mesh"), *predicted = json_object_get(json, "predicted");
+    if (json_integer_value(json_object_get(json, "version")) != PLAN_VERSION || !json_is_object(mesh)) {
+        sn_error(diags, "E0402", subject, "write a plan with `sennit plan` and edit that",
                  "this is not a plan of version %d", PLAN_VERSION);
         return false;
     }
-    sn_plan plan = {.microbatches = 1};
-    if (!read_mesh(mesh, subject, diags, &plan.mesh)) return false;
-    const json_t *micro = json_object_get(json, "microbatches");
-    if (micro) plan.microbatches = (int)json_integer_value(micro);
-    if (plan.microbatches < 1) {
-        sn_error(diags, "E0403", subject, NULL, "microbatches must be a positive integer");
+    sn_plan plan = {.microbatches = 1, .chunks = 1};
+    if (!read_mesh(mesh, subject, diags, &plan.mesh) || !read_words(json, subject, diags, &plan) ||
+        !read_stages(json_object_get(json, "stages"), subject, diags, arena, &plan) ||
+        !read_layouts(json_object_get(json, "layouts"), subject, diags, arena, &plan) || !check(&plan, subject, diags))
         return false;
-    }
-    const char *hash = json_string_value(json_object_get(json, "model"));
-    plan.model_hash = hash ? strtoull(hash, NULL, 16) : 0;
-    plan.predicted_step_seconds = json_number_value(json_object_get(json, "predicted_step_seconds"));
+    plan.batch = json_integer_value(json_object_get(json, "batch"));
+    plan.model_hash = read_hash(json, "model");
+    plan.cluster_hash = read_hash(json, "cluster");
+    plan.predicted_step_seconds = json_number_value(json_object_get(predicted, "step_seconds"));
+    plan.predicted_memory_bytes = json_number_value(json_object_get(predicted, "memory_bytes"));
     *out = plan;
     return true;
 }
