@@ -181,6 +181,13 @@ void sn_options_free(sn_options *o) {
     sn_vec_free(&o->given);
 }
 
+// What printf's padding has to be told for `text` to fill `columns`: it counts the bytes of UTF-8, not characters.
+static int padding_for(const char *text, int columns) {
+    for (; *text; text++)
+        if (((unsigned char)*text & 0xc0) == 0x80) columns++;
+    return columns;
+}
+
 void sn_options_print_help(const sn_options *o, FILE *out) {
     fprintf(out, "%s %s%s[options]\n  %s\n", o->program, o->usage, o->usage[0] ? " " : "", o->summary);
     for (size_t i = 0; i < o->n_specs; i++) {
@@ -190,10 +197,11 @@ void sn_options_print_help(const sn_options *o, FILE *out) {
         if (spec->letter) sn_str_printf(&line, "-%c, ", spec->letter);
         sn_str_printf(&line, "--%s", spec->name);
         if (spec->value && spec->value[0]) sn_str_printf(&line, " %s", spec->value);
-        if (line.length > 30)
+        int padding = padding_for(sn_str_text(&line), 30);
+        if ((int)line.length > padding)
             fprintf(out, "  %s\n  %-30s  %s\n", sn_str_text(&line), "", spec->help);
         else
-            fprintf(out, "  %-30s  %s\n", sn_str_text(&line), spec->help);
+            fprintf(out, "  %-*s  %s\n", padding, sn_str_text(&line), spec->help);
         sn_str_free(&line);
     }
 }
