@@ -1,15 +1,9 @@
-// The cost model: how long ops and collectives take on a kind of device. Built in is a roofline (Williams et al. 2009):
-// the larger of arithmetic and memory time, plus the time to start; a plug-in may edit the answers.
+// The cost model: how long ops, collectives, messages and copies take on a kind of device. Built in is `analytic`: work
+// and bytes of the local shapes against efficiency curves (device.h). A profile (profile.h) answers for what was
+// measured; a plug-in has the last word, and what it leaves as it is keeps the built-in answer.
 #pragma once
+#include "passes/cost/cluster.h"
 #include "passes/plugin.h"
-
-typedef struct sn_device {
-    const char *name;
-    double contraction_flops, other_flops, memory_bytes; // per second
-    double start_seconds;
-    double link_bytes, message_seconds;
-} sn_device;
-const sn_device *sn_device_find(const char *name); // NULL when it is not known
 
 typedef struct sn_work {
     double flops, bytes; // bytes: operands read and results written, once each
@@ -19,11 +13,19 @@ sn_work sn_op_work(const sn_op *op, sn_arena *scratch);
 
 typedef struct sn_cost_model {
     const sn_device *device;
-    const sn_plugins *plugins; // NULL: the built-in answers
-    sn_diags *diags;           // gets an error (E0827) for an answer of a plug-in that is no time
+    const struct sn_profile *profile; // NULL: nothing was measured
+    const sn_plugins *plugins;        // NULL: the built-in answers
+    sn_diags *diags;                  // gets an error (E0827) for an answer of a plug-in that is no time
 } sn_cost_model;
 
-// seconds[i] of ops[i], which are no collectives. Views and constants take none.
+// seconds[i] that ops[i] keeps a device busy; they are no collectives. Views and constants take none.
 void sn_cost_ops(const sn_cost_model *model, int n, const sn_op *const *ops, double *seconds, sn_arena *scratch);
-// Of a collective over `ranks` ranks on a tensor of `bytes` as a whole.
-double sn_cost_collective(const sn_cost_model *model, sn_op_kind kind, double bytes, int64_t ranks);
+// Of a product of `batch` matrices [m, k] x [k, n].
+double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k);
+// Of a collective over a group on a tensor of `bytes` as a whole: what all-gather and reduce-scatter cut into parts,
+// and what each rank holds before an all-reduce or an all-to-all.
+double sn_cost_collective(const sn_cost_model *model, sn_op_kind kind, double bytes, const sn_group *group);
+// Of one message between two ranks (a group of two).
+double sn_cost_message(const sn_cost_model *model, double bytes, const sn_group *pair);
+// Of a copy between a device and its host, one way.
+double sn_cost_copy(const sn_cost_model *model, double bytes);

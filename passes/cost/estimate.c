@@ -25,7 +25,11 @@ static int64_t ranks_of(const sn_module *module, const sn_op *op) {
 static void add_collective(const sn_cost_model *model, const sn_module *module, const sn_op *op, total *t) {
     int64_t operand = sn_type_bytes(op->operands[0]->type), result = sn_type_bytes(op->results[0]->type);
     double bytes = (double)(operand > result ? operand : result);
-    double seconds = sn_cost_collective(model, op->kind, bytes, ranks_of(module, op));
+    sn_cluster cluster;
+    int64_t ranks = ranks_of(module, op);
+    SN_CHECK(sn_cluster_preset("local", ranks, &cluster));
+    sn_group group = sn_cluster_group(&cluster, 0, ranks, 1);
+    double seconds = sn_cost_collective(model, op->kind, bytes, &group);
     t->seconds += seconds;
     t->collectives += seconds;
     t->by_kind[op->kind] += seconds;
