@@ -118,7 +118,8 @@ static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
 }
 
 static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
-    const sn_attr *reduction = sn_op_attr(op, "reduction");
+    const sn_attr *reduction = sn_op_attr(op, "reduction"), *dim = sn_op_attr(op, "dim");
+    SN_CHECK(!dim || dim->i == 0); // parts lie one behind the other: localize saw to it
     sn_value *smaller = op->kind == SN_OP_ALL_GATHER ? op->operands[0] : op->results[0];
     *out = (sn_do_collective){.dtype = smaller->type.dtype,
                               .reduce = reduction && strcmp(reduction->s, "max") == 0 ? SN_REDUCE_MAX : SN_REDUCE_SUM,

@@ -2,6 +2,7 @@
 //
 //     %x: f32[12,64]{dp,-} on dp=4          ->  %x: f32[3,64]
 //     %i = iota <axis=0> : i64[12]{dp}      ->  %a = axis_index <axes=dp>; %s = mul(%a, 3); %i = add(iota : i64[3], %s)
+//     all_gather(%x) <dim=1>                ->  %t = transpose(%x); %g = all_gather(%t) <dim=0>; transpose(%g)
 #include "passes/partition/distribute.h"
 
 #include "ir/build.h"
@@ -82,6 +83,29 @@ static void localize_shard(sn_op *op, const sn_mesh *mesh) {
     sn_op_erase(op);
 }
 
+// Communicators join whole parts, one behind the other: another dim than the first is brought to the front and back.
+static void localize_all_gather(sn_op *op, const sn_mesh *mesh) {
+    sn_value *value = op->results[0], *part = op->operands[0];
+    int dim = (int)sn_op_int(op, "dim"), rank = part->type.rank;
+    localize_value(mesh, value);
+    if (!dim) return;
+    int64_t front[SN_MAX_RANK], back[SN_MAX_RANK];
+    sn_type joined = value->type;
+    for (int i = 0; i < rank; i++) {
+        front[i] = i > dim ? i : i ? i - 1 : dim;
+        back[i] = i > dim ? i : i < dim ? i + 1 : 0;
+        joined.dim[i] = value->type.dim[front[i]];
+    }
+    sn_builder b = {op->func, op, op->origin, op->phase};
+    part = sn_build_transpose(&b, part, front);
+    sn_attr attrs[] = {sn_attr_string("axes", sn_op_string(op, "axes")), sn_attr_int("dim", 0)};
+    sn_op *gather = sn_op_new(op->func, op, SN_OP_ALL_GATHER, 1, &part, 2, attrs, 1, &joined);
+    gather->origin = op->origin;
+    gather->phase = op->phase;
+    sn_value_replace(value, sn_build_transpose(&b, gather->results[0], back));
+    sn_op_erase(op);
+}
+
 static void localize_op(sn_op *op, const sn_mesh *mesh) {
     bool alone = sn_mesh_ranks(mesh) == 1;
     if (op->kind == SN_OP_SHARD) {
@@ -90,6 +114,8 @@ static void localize_op(sn_op *op, const sn_mesh *mesh) {
         localize_iota(op, mesh);
     } else if (op->kind == SN_OP_RANDOM_UNIFORM) {
         localize_random(op, mesh);
+    } else if (op->kind == SN_OP_ALL_GATHER && !alone) {
+        localize_all_gather(op, mesh);
     } else {
         for (int i = 0; i < op->n_results; i++) localize_value(mesh, op->results[i]);
         if (alone && sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) {

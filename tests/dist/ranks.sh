@@ -1,7 +1,8 @@
 #!/bin/sh
 # 1, 2, 3 and 4 data-parallel ranks give the same losses: exports with symbolic dims on a batch of 12, exports with
 # baked-in sizes (which are the global ones) on the ranks that divide their batch of 4. Dropout-free models.
-. "$(dirname "$0")/lib.sh"
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/lib.sh"
 
 run() { # MODEL RANKS LOG [OPTIONS]
     file=$1 count=$2 log=$3
@@ -41,4 +42,10 @@ grep -q E0404 error.txt || fail "no word of the batch: $(cat error.txt)"
 "$sennit" verify "$models/mlp/dynamo-20-raw.onnx" --ranks 2 --loss softmax_cross_entropy:logits,labels >verify.txt ||
     fail "sennit verify: $(cat verify.txt)"
 grep -q '^parameters' verify.txt || fail "sennit verify compared no parameters"
+
+# A model that works on [sequence, batch]: what is gathered is cut along another dim than its first.
+for ranks in 2 4; do
+    "$sennit" verify "$here/sequence_first.onnx" --batch 8 --ranks $ranks --loss softmax_cross_entropy:logits,labels >verify.txt ||
+        fail "sequence first on $ranks ranks: $(cat verify.txt)"
+done
 echo "same losses on 1, 2, 3 and 4 ranks"

@@ -147,6 +147,17 @@ static void build_whole(sn_builder *b) {
     descend(b, mean_of(b, sn_build_binary(b, SN_OP_MUL, sum, sum)));
 }
 
+// Sequence first, as recurrent and older attention modules work: where the batch is no major dim, it is gathered.
+static void build_sequence_first(sn_builder *b) {
+    enum { SEQ = 7 };
+    sn_value *x = sn_build_transpose(b, DATA(b, "x", SN_F32, BATCH, SEQ, 5), (int64_t[]){1, 0, 2});
+    sn_value *h = sn_build_reshape(b, x, DIMS(SEQ * BATCH, 5));
+    h = sn_build_unary(b, SN_OP_TANH, sn_build_matmul(b, h, WEIGHT(b, "w", 5, 6), false, false));
+    h = sn_build_transpose(b, sn_build_reshape(b, h, DIMS(SEQ, BATCH, 6)), (int64_t[]){1, 0, 2});
+    h = sn_build_binary(b, SN_OP_MUL, h, WEIGHT(b, "scale", SEQ, 6));
+    descend(b, mean_of(b, sn_build_binary(b, SN_OP_MUL, h, h)));
+}
+
 static sn_tensor argument(const sn_value *arg) {
     sn_type global = arg->type;
     sn_tensor tensor = sn_tensor_new(global);
@@ -229,6 +240,34 @@ TEST(batch_norm)
 TEST(attention)
 TEST(dropout)
 TEST(whole)
+TEST(sequence_first)
+
+// Parts lie one behind the other in memory: collectives of what a rank runs join or cut first dims alone.
+static void test_first_dims(void **state) {
+    (void)state;
+    sn_module *module = sn_module_new("test");
+    sn_builder b = {.func = sn_module_add_func(module, "step")};
+    build_sequence_first(&b);
+    sn_diags diags = {0};
+    sn_plan plan = sn_plan_data_parallel(4, 1);
+    assert_true(sn_distribute(module, &plan, &diags));
+    sn_localize(module);
+    sn_str problems = {0};
+    if (!sn_verify(module, &problems)) fail_msg("%s", sn_str_text(&problems));
+    int gathers = 0;
+    SN_FOR_OPS(op, b.func) {
+        if (op->kind != SN_OP_ALL_GATHER) continue;
+        gathers++;
+        assert_int_equal(sn_op_int(op, "dim"), 0);
+        assert_int_equal(op->results[0]->type.dim[0], 4 * op->operands[0]->type.dim[0]);
+        for (int i = 1; i < op->results[0]->type.rank; i++)
+            assert_int_equal(op->results[0]->type.dim[i], op->operands[0]->type.dim[i]);
+    }
+    assert_true(gathers > 0);
+    sn_str_free(&problems);
+    sn_diags_free(&diags);
+    sn_module_free(module);
+}
 
 static void test_batch_must_divide(void **state) {
     (void)state;
@@ -246,8 +285,10 @@ static void test_batch_must_divide(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp),     cmocka_unit_test(test_batch_norm), cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_whole),      cmocka_unit_test(test_batch_must_divide),
+        cmocka_unit_test(test_mlp),        cmocka_unit_test(test_batch_norm),
+        cmocka_unit_test(test_attention),  cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_whole),      cmocka_unit_test(test_sequence_first),
+        cmocka_unit_test(test_first_dims), cmocka_unit_test(test_batch_must_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
