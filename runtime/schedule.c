@@ -1,5 +1,7 @@
 #include "runtime/schedule.h"
 
+#include "base/map.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,6 +20,25 @@ const sn_program *sn_schedule_program(const sn_schedule *schedule, const char *n
         if (!strcmp(schedule->programs.items[i].name, name)) return &schedule->programs.items[i];
     }
     return NULL;
+}
+
+const sn_sequence *sn_schedule_sequence(const sn_schedule *schedule, const char *name) {
+    for (size_t i = 0; i < schedule->sequences.count; i++) {
+        if (!strcmp(schedule->sequences.items[i].name, name)) return &schedule->sequences.items[i];
+    }
+    return NULL;
+}
+
+int64_t sn_buffer_offset(const sn_buffer *buffer, int64_t micro_batch) {
+    if (buffer->slots <= 1 || micro_batch < 0) return buffer->offset;
+    return buffer->offset + micro_batch % buffer->slots * buffer->slot_bytes;
+}
+
+int64_t sn_schedules_class(const sn_schedules *schedules, int64_t rank) {
+    const sn_schedule *s = &schedules->classes.items[0];
+    if (s->pipeline_axis < 0) return 0;
+    for (size_t i = s->mesh.count; i-- > (size_t)s->pipeline_axis + 1;) rank /= s->mesh.items[i].size;
+    return rank % s->mesh.items[s->pipeline_axis].size;
 }
 
 void sn_schedule_describe(const sn_schedule *schedule, const sn_program *program, size_t index, sn_str *out) {
@@ -159,11 +180,26 @@ static sn_status check_collective(const checker *c, const sn_instr *in) {
     return check_dense(c, "to", v->to, v->dtype, wide_to ? many : v->count);
 }
 
+static sn_status check_transfer(const checker *c, const sn_instr *in) {
+    const sn_do_transfer *t = &in->transfer;
+    const sn_schedule *s = c->schedule;
+    int64_t classes = s->pipeline_axis < 0 ? 1 : s->mesh.items[s->pipeline_axis].size;
+    if (t->peer < 0 || t->peer >= classes) return bad(c, "peer", "is not on the pipeline axis");
+    if (t->channel < 0 || t->channel > INT32_MAX / s->micro_batches) return bad(c, "channel", "is out of range");
+    return check_dense(c, "view", t->view, t->dtype, t->count);
+}
+
 static sn_status check_kernel(const checker *c, const sn_instr *in) {
     const sn_do_kernel *k = &in->kernel;
     if (k->symbol < 0 || (size_t)k->symbol >= c->schedule->kernels.count) return bad(c, "symbol", "has no name");
     if (k->grid < 0) return bad(c, "grid", "is negative");
-    for (size_t i = 0; i < k->args.count; i++) SN_TRY(check_dense(c, "of a kernel", k->args.items[i], SN_U8, 0));
+    if (k->arg_bytes.count != k->args.count || k->access.count != k->args.count)
+        return bad(c, "of a kernel", "has no size or access");
+    for (size_t i = 0; i < k->args.count; i++) {
+        if (k->access.items[i] < 1 || k->access.items[i] > (SN_ACCESS_READ | SN_ACCESS_WRITE))
+            return bad(c, "of a kernel", "is neither read nor written");
+        SN_TRY(check_dense(c, "of a kernel", k->args.items[i], SN_U8, k->arg_bytes.items[i]));
+    }
     return SN_OK;
 }
 
@@ -197,6 +233,8 @@ static sn_status (*const check_instr[])(const checker *, const sn_instr *) = {
     [SN_INSTR_REDUCE_SCATTER] = check_collective,
     [SN_INSTR_ALL_TO_ALL] = check_collective,
     [SN_INSTR_BROADCAST] = check_collective,
+    [SN_INSTR_SEND] = check_transfer,
+    [SN_INSTR_RECV] = check_transfer,
     [SN_INSTR_COPY] = check_copy,
     [SN_INSTR_FILL] = check_fill,
     [SN_INSTR_RECORD] = check_event,
@@ -214,9 +252,11 @@ static int64_t elements(const sn_dims *shape) {
 }
 
 static sn_status check_buffer(const sn_schedule *s, const sn_buffer *b) {
-    int64_t count = elements(&b->shape), end;
-    if (count < 0 || b->offset < 0 || b->offset % SN_SCHEDULE_ALIGNMENT || b->bytes < 0 ||
-        __builtin_add_overflow(b->offset, b->bytes, &end) || end > s->arena_bytes ||
+    int64_t count = elements(&b->shape), more = b->slots > 1 ? b->slots - 1 : 0, end;
+    if (count < 0 || b->offset < 0 || b->offset % SN_SCHEDULE_ALIGNMENT || b->bytes < 0 || b->slots < 0 ||
+        b->slot_bytes % SN_SCHEDULE_ALIGNMENT || (more && b->slot_bytes < b->bytes) ||
+        __builtin_mul_overflow(more, b->slot_bytes, &end) || __builtin_add_overflow(end, b->offset, &end) ||
+        __builtin_add_overflow(end, b->bytes, &end) || end > s->arena_bytes ||
         count > b->bytes / (int64_t)sn_dtype_bytes(b->dtype))
         return sn_status_make("schedule: buffer '%s' does not fit where it is put", b->name ? b->name : "");
     return SN_OK;
@@ -246,11 +286,9 @@ static sn_status check_scalar(const sn_schedule *s, const char *name, int64_t bu
 }
 
 static sn_status check_input(const sn_schedule *s, const sn_data_input *in) {
-    int64_t masks[16] = {0};
-    if (in->shape.count > 16 || in->batch_dim < -1 || in->batch_dim >= (int64_t)in->shape.count)
+    if (in->batch_dim < -1 || in->batch_dim >= (int64_t)in->shape.count)
         return sn_status_make("schedule: input '%s' has no such batch dimension", in->name ? in->name : "");
-    if (in->batch_dim >= 0) masks[in->batch_dim] = in->axes;
-    return check_sharded(s, in->name, in->buffer, &in->shape, &(sn_dims){masks, in->shape.count});
+    return check_sharded(s, in->name, in->buffer, &in->shape, &in->sharding);
 }
 
 static sn_status check_specials(const sn_schedule *s) {
@@ -275,7 +313,37 @@ static sn_status check_mesh(const sn_schedule *s) {
         if (!axis->name || axis->size < 1 || __builtin_mul_overflow(ranks, axis->size, &ranks))
             return sn_status_make("schedule: a mesh axis without a name or size");
     }
+    if (s->pipeline_axis < -1 || s->pipeline_axis >= (int64_t)s->mesh.count)
+        return sn_status_make("schedule: no such pipeline axis");
     if (s->ranks != ranks) return sn_status_make("schedule: %" PRId64 " ranks do not fill the mesh", s->ranks);
+    return SN_OK;
+}
+
+static sn_status check_global(const sn_schedule *s, const sn_resident *g) {
+    SN_TRY(check_sharded(s, g->name, g->buffer, &g->shape, &g->sharding));
+    if (s->buffers.items[g->buffer].slots > 1)
+        return sn_status_make("schedule: '%s' outlives a step, but has slots", g->name);
+    if (g->source.kind == SN_INITIAL_FILE && !g->source.path)
+        return sn_status_make("schedule: '%s' comes from a file without a path", g->name);
+    if (g->source.kind != SN_INITIAL_FILL &&
+        (g->source.bytes % (int64_t)sn_dtype_bytes(g->source.dtype) ||
+         g->source.bytes / (int64_t)sn_dtype_bytes(g->source.dtype) != elements(&g->shape)))
+        return sn_status_make("schedule: the source of '%s' does not have its size", g->name);
+    return SN_OK;
+}
+
+static sn_status check_sequences(const sn_schedule *s) {
+    for (size_t i = 0; i < s->sequences.count; i++) {
+        const sn_sequence *sequence = &s->sequences.items[i];
+        if (!sequence->name) return sn_status_make("schedule: a sequence without a name");
+        for (size_t k = 0; k < sequence->runs.count; k++) {
+            const sn_sequence_run *run = &sequence->runs.items[k];
+            if (run->program < 0 || (size_t)run->program >= s->programs.count)
+                return sn_status_make("schedule: run %zu of '%s' has no such program", k, sequence->name);
+            if (run->micro_batch < -1 || run->micro_batch >= s->micro_batches || (run->load && run->micro_batch < 0))
+                return sn_status_make("schedule: run %zu of '%s' has no such micro-batch", k, sequence->name);
+        }
+    }
     return SN_OK;
 }
 
@@ -284,16 +352,7 @@ sn_status sn_schedule_check(const sn_schedule *s) {
     if (s->micro_batches < 1 || s->step_samples < 0 || s->arena_bytes < 0 || s->threads < 0)
         return sn_status_make("schedule: a count is out of range");
     for (size_t i = 0; i < s->buffers.count; i++) SN_TRY(check_buffer(s, &s->buffers.items[i]));
-    for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_resident *g = &s->globals.items[i];
-        SN_TRY(check_sharded(s, g->name, g->buffer, &g->shape, &g->sharding));
-        if (g->source.kind == SN_INITIAL_FILE && !g->source.path)
-            return sn_status_make("schedule: '%s' comes from a file without a path", g->name);
-        if (g->source.kind != SN_INITIAL_FILL &&
-            (g->source.bytes % (int64_t)sn_dtype_bytes(g->source.dtype) ||
-             g->source.bytes / (int64_t)sn_dtype_bytes(g->source.dtype) != elements(&g->shape)))
-            return sn_status_make("schedule: the source of '%s' does not have its size", g->name);
-    }
+    for (size_t i = 0; i < s->globals.count; i++) SN_TRY(check_global(s, &s->globals.items[i]));
     for (size_t i = 0; i < s->inputs.count; i++) SN_TRY(check_input(s, &s->inputs.items[i]));
     SN_TRY(check_specials(s));
     const sn_output *outputs[] = {s->gradients.items, s->predictions.items};
@@ -312,5 +371,57 @@ sn_status sn_schedule_check(const sn_schedule *s) {
             SN_TRY(check_instr[in->kind](&c, in));
         }
     }
+    return check_sequences(s);
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_for_all_ranks(const sn_schedule *a, const sn_schedule *b) {
+    bool same = a->mesh.count == b->mesh.count && a->pipeline_axis == b->pipeline_axis && a->ranks == b->ranks &&
+                a->micro_batches == b->micro_batches && a->step_samples == b->step_samples &&
+                same_text(a->model_hash, b->model_hash) && same_text(a->plan_hash, b->plan_hash) &&
+                a->settings.count == b->settings.count && a->sequences.count == b->sequences.count;
+    for (size_t i = 0; same && i < a->mesh.count; i++)
+        same =
+            same_text(a->mesh.items[i].name, b->mesh.items[i].name) && a->mesh.items[i].size == b->mesh.items[i].size;
+    for (size_t i = 0; same && i < a->settings.count; i++)
+        same = same_text(a->settings.items[i].name, b->settings.items[i].name) &&
+               same_text(a->settings.items[i].value, b->settings.items[i].value);
+    for (size_t i = 0; same && i < a->sequences.count; i++) same = sn_schedule_sequence(b, a->sequences.items[i].name);
+    return same;
+}
+
+// Checkpoints know tensors by name, so a name must mean one tensor. Constants are in none.
+static sn_status check_names(const sn_schedules *all) {
+    sn_map owners = {0};
+    const char *twice = NULL;
+    for (size_t c = 0; c < all->classes.count && !twice; c++) {
+        const sn_schedule *s = &all->classes.items[c];
+        for (size_t i = 0; i < s->globals.count && !twice; i++) {
+            const sn_resident *g = &s->globals.items[i];
+            if (g->role == SN_RESIDENT_CONSTANT) continue;
+            if (sn_map_get(&owners, g->name)) twice = g->name;
+            sn_map_put(&owners, g->name, (void *)(uintptr_t)g);
+        }
+    }
+    sn_map_free(&owners);
+    if (twice) return sn_status_make("schedule: there are two globals called '%s'", twice);
     return SN_OK;
+}
+
+sn_status sn_schedules_check(const sn_schedules *all) {
+    if (!all->classes.count) return sn_status_make("schedule: there is none");
+    const sn_schedule *first = &all->classes.items[0];
+    for (size_t c = 0; c < all->classes.count; c++) {
+        SN_TRY(sn_schedule_check(&all->classes.items[c]));
+        if (!same_for_all_ranks(first, &all->classes.items[c]))
+            return sn_status_make("schedule: rank class %zu does not fit the first", c);
+    }
+    int64_t wanted = first->pipeline_axis < 0 ? 1 : first->mesh.items[first->pipeline_axis].size;
+    if (wanted != (int64_t)all->classes.count)
+        return sn_status_make("schedule: %zu rank classes, but %" PRId64 " on the pipeline axis", all->classes.count,
+                              wanted);
+    return check_names(all);
 }

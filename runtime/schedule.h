@@ -1,9 +1,13 @@
 // The schedule: everything a train executable runs, the contract between the backend (which writes it) and the runtime
 // (which executes it). It travels as JSON inside the executable (runtime/package.h).
 //
-// One schedule serves all ranks: the program is SPMD over a mesh of named axes; rank r has row-major coordinates in it
-// (the last axis varies fastest). Sizes are in elements unless a name says bytes. All memory lies in one arena per rank
-// at addresses fixed here: offsets count bytes from the arena's start.
+// Ranks form a mesh of named axes; rank r has row-major coordinates in it (the last axis varies fastest). Along the
+// pipeline axis ranks run different programs: there is one schedule per coordinate on it, a *rank class*; without one,
+// one schedule serves all ranks. Within a class the program is SPMD. Sizes are in elements unless a name says bytes.
+// All memory lies in one arena per rank at addresses fixed here: offsets count bytes from the arena's start.
+//
+// A schedule says what to do twice: programs are lists of instructions on streams, sequences are lists of runs of
+// programs, each for one micro-batch. A run starts when the run before it has ended on all streams.
 //
 // Lists are {items, count}; the items belong to whoever built the schedule (an sn_arena as a rule).
 #pragma once
@@ -16,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SN_SCHEDULE_VERSION    1
+#define SN_SCHEDULE_VERSION    2
 #define SN_SCHEDULE_ALIGNMENT  64 // of every buffer's offset in the arena, in bytes
 #define SN_SCHEDULE_BATCH_DIMS 6
 #define SN_SCHEDULE_COPY_DIMS  8
@@ -44,11 +48,16 @@ typedef struct sn_schedule_axis {
     int64_t size;
 } sn_schedule_axis;
 
+// A value that lives from one program to another of the same micro-batch (an input, an activation kept for the backward
+// pass) has a slot for each micro-batch in flight: in a run for micro-batch m it lies at
+// offset + (m % slots) * slot_bytes, and at offset in a run for none. Slots may interleave with other buffers'.
 typedef struct sn_buffer {
     const char *name;
     sn_dtype dtype;
-    sn_dims shape; // local: what this rank holds, dense and row-major
-    int64_t offset, bytes;
+    sn_dims shape;         // local: what this rank holds, dense and row-major
+    int64_t offset, bytes; // of one slot
+    int64_t slots;         // 0 and 1: one
+    int64_t slot_bytes;    // distance of two slots, a multiple of the alignment and >= bytes; 0 for one slot
 } sn_buffer;
 
 typedef enum sn_resident_role {
@@ -75,7 +84,7 @@ typedef struct sn_initial {
     double value;   // SN_INITIAL_FILL only
 } sn_initial;
 
-// A tensor that outlives a step.
+// A tensor that outlives a step. Each name belongs to one rank class.
 typedef struct sn_resident {
     const char *name; // ONNX initializer; moments: "optimizer.m.NAME", "optimizer.v.NAME"
     sn_resident_role role;
@@ -92,7 +101,7 @@ typedef struct sn_data_input {
     int64_t buffer;    // holds the rank's part of one micro-batch
     sn_dims shape;     // global, of one micro-batch
     int64_t batch_dim; // -1: the same value in every step (the file then holds exactly that value)
-    int64_t axes;      // bit mask of the mesh axes that shard the batch dimension
+    sn_dims sharding;  // as for globals
     bool is_label;     // the loss reads it as class ids or target
     bool has_range;    // integers: every value must lie in [lo, hi) or equal ignore_index
     int64_t lo, hi;
@@ -101,21 +110,22 @@ typedef struct sn_data_input {
 } sn_data_input;
 
 typedef enum sn_special_kind {
-    SN_SPECIAL_STEP,       // i64: number of this step, from 1; for "micro" (step - 1) * micro_batches + part, from 1
+    SN_SPECIAL_STEP,       // i64: number of this step, from 1; in a run for micro-batch m of a training step
+                           // (step - 1) * micro_batches + m + 1
     SN_SPECIAL_SEED,       // i64
     SN_SPECIAL_LR,         // f32: learning rate of this step
     SN_SPECIAL_COORDINATE, // i64: this rank's coordinate on mesh axis `axis`
     SN_SPECIAL_COUNT
 } sn_special_kind;
 
-// A scalar that the runtime writes before a program runs.
+// A scalar that the runtime writes before every run of a program.
 typedef struct sn_special {
     sn_special_kind kind;
     int64_t buffer; // 0-d, of the type above
     int64_t axis;   // SN_SPECIAL_COORDINATE only
 } sn_special;
 
-// A value that the runtime reads back after a program ran.
+// A value that the runtime reads back after a sequence ran.
 typedef struct sn_output {
     const char *name; // gradients: the initializer's; predictions: the graph output's
     int64_t buffer;
@@ -129,11 +139,14 @@ typedef enum sn_stream { SN_STREAM_COMPUTE, SN_STREAM_COMM, SN_STREAM_COUNT } sn
 // addresses in the order of the instruction's.
 typedef void (*sn_kernel_function)(void *const *args, int64_t begin, int64_t end);
 
+enum { SN_ACCESS_READ = 1, SN_ACCESS_WRITE = 2 };
+
 typedef struct sn_do_kernel {
     int64_t symbol; // index into schedule.kernels
     int64_t grid;
     bool one_thread; // the blocks add to the same elements: they run in order on one thread
     sn_views args;
+    sn_dims arg_bytes, access; // per argument: how many bytes from its view on, and SN_ACCESS_*, both for in place
 } sn_do_kernel;
 
 // c[m, n] = alpha * op(a)[m, k] op(b)[k, n] + beta * c, row-major; op(a) is a[k, m] transposed when transpose_a, and so
@@ -191,6 +204,17 @@ typedef struct sn_do_collective {
     sn_view from, to;
 } sn_do_collective;
 
+// Between the ranks whose coordinates differ on the pipeline axis alone. A send meets the receive of the same channel
+// and micro-batch; within one channel and micro-batch they meet in order. A send is buffered: when it has run, `view`
+// may be overwritten, whether or not the other side has received. A receive ends when the elements are there.
+typedef struct sn_do_transfer {
+    sn_dtype dtype;
+    int64_t peer;    // the other side's coordinate on the pipeline axis; may be this rank's own
+    int64_t channel; // one per value that crosses a cut, the same on both sides, from 0
+    int64_t count;
+    sn_view view; // what is sent, or where it is received
+} sn_do_transfer;
+
 // to[i·to_stride] = from[i·from_stride] over `rank` dimensions; same type on both sides.
 typedef struct sn_do_copy {
     sn_dtype dtype;
@@ -227,6 +251,8 @@ typedef struct sn_do_event {
     X(REDUCE_SCATTER, "reduce_scatter", collective, sn_do_collective)                                                  \
     X(ALL_TO_ALL, "all_to_all", collective, sn_do_collective)                                                          \
     X(BROADCAST, "broadcast", collective, sn_do_collective)                                                            \
+    X(SEND, "send", transfer, sn_do_transfer)                                                                          \
+    X(RECV, "recv", transfer, sn_do_transfer)                                                                          \
     X(COPY, "copy", copy, sn_do_copy)                                                                                  \
     X(FILL, "fill", fill, sn_do_fill)                                                                                  \
     X(RECORD, "record", event, sn_do_event)                                                                            \
@@ -241,7 +267,8 @@ typedef enum sn_instr_kind {
 
 typedef struct sn_instr {
     sn_instr_kind kind;
-    sn_stream stream; // collectives may run on either; a program without SN_STREAM_COMM needs no second thread
+    sn_stream
+        stream; // collectives and transfers may run on either; a program without SN_STREAM_COMM needs no second thread
     sn_phase phase;
     int64_t origin; // index into schedule.origins; -1: none
     union {
@@ -250,39 +277,49 @@ typedef struct sn_instr {
         sn_do_conv conv;
         sn_do_attention attention;
         sn_do_collective collective;
+        sn_do_transfer transfer;
         sn_do_copy copy;
         sn_do_fill fill;
         sn_do_event event;
     };
 } sn_instr;
 
-// The runtime knows these names:
-//   "step"       a whole training step; or, when micro_batches > 1,
-//   "micro"      one micro-batch: forward, backward, sums added to their accumulators, and
-//   "update"     once after the last of them; sets the accumulators back to zero
-//   "gradients"  forward and backward without the update; writes `gradients`
-//   "eval"       forward only, as for inference; writes `eval_loss`
-//   "predict"    forward only; writes `predictions`
-// Those that a model has no use for are absent.
 typedef struct sn_program {
     const char *name;
     SN_LIST(sn_instr) instrs;
 } sn_program;
+
+typedef struct sn_sequence_run {
+    int64_t program;     // index into schedule.programs
+    int64_t micro_batch; // from 0; -1: of no micro-batch (the update)
+    bool load;           // put that micro-batch's data into this class's inputs first
+} sn_sequence_run;
+
+// The runtime knows these names; those that a model has no use for are absent, in all classes alike:
+//   "step"       a whole training step over all micro-batches; writes `loss` and `grad_norm`
+//   "gradients"  forward and backward of a step without the update; writes `gradients`
+//   "eval"       forward of one micro-batch, as for inference; writes `eval_loss`
+//   "predict"    forward of one micro-batch; writes `predictions`
+typedef struct sn_sequence {
+    const char *name;
+    SN_LIST(sn_sequence_run) runs;
+} sn_sequence;
 
 // A run option fixed at compile time, as on the command line: {"warmup", "100"}. The command line overrides it.
 typedef struct sn_setting {
     const char *name, *value;
 } sn_setting;
 
+// What the ranks of one class run. What concerns all ranks (up to settings) is the same in all classes.
 typedef struct sn_schedule {
-    int64_t version;
     const char *model_path; // absolute
     int64_t model_bytes;    // size of that file, checked at start when a source reads from it
     const char *model_hash; // text, copied into checkpoints
     const char *plan_hash;  // text, equal on all ranks
     SN_LIST(sn_schedule_axis) mesh;
-    int64_t ranks;   // product of the mesh
-    int64_t threads; // per rank; 0: cores / ranks of the machine it runs on
+    int64_t pipeline_axis; // index into mesh: the axis whose coordinate is the rank class; -1: one class
+    int64_t ranks;         // product of the mesh
+    int64_t threads;       // per rank; 0: cores / ranks of the machine it runs on
     int64_t arena_bytes;
     int64_t micro_batches; // per step (1: no accumulation)
     int64_t step_samples;  // rows of data that one step consumes over all ranks and micro-batches
@@ -294,23 +331,39 @@ typedef struct sn_schedule {
     SN_LIST(sn_resident) globals;
     SN_LIST(sn_data_input) inputs;
     SN_LIST(sn_special) specials;
-    int64_t loss;                 // buffer, 0-d f32: global mean; -1: no training
-    int64_t eval_loss;            // buffer, 0-d f32; -1: none
-    int64_t grad_norm;            // buffer, 0-d f32: global norm before clipping; -1: none
-    SN_LIST(sn_output) gradients; // valid after "gradients", unscaled by clipping
+    // Scalars of the whole model, in buffers of the classes that compute them (the lowest one speaks); -1: not here.
+    int64_t loss;                 // 0-d f32: global mean
+    int64_t eval_loss;            // 0-d f32
+    int64_t grad_norm;            // 0-d f32: global norm before clipping
+    SN_LIST(sn_output) gradients; // of this class's parameters, valid after "gradients", unscaled by clipping
     SN_LIST(sn_output) predictions;
     SN_LIST(sn_program) programs;
+    SN_LIST(sn_sequence) sequences;
 } sn_schedule;
 
+// The schedules of all rank classes: what a train executable carries.
+typedef struct sn_schedules {
+    int64_t version;
+    SN_LIST(sn_schedule) classes; // by coordinate on the pipeline axis
+} sn_schedules;
+
 const char *sn_instr_name(sn_instr_kind kind);
-const sn_program *sn_schedule_program(const sn_schedule *schedule, const char *name); // NULL when absent
+const sn_program *sn_schedule_program(const sn_schedule *schedule, const char *name);   // NULL when absent
+const sn_sequence *sn_schedule_sequence(const sn_schedule *schedule, const char *name); // NULL when absent
 // "gemm #12 of step (/h.0/mlp/c_fc/MatMul <- autodiff)", for messages.
 void sn_schedule_describe(const sn_schedule *schedule, const sn_program *program, size_t index, sn_str *out);
+// Where a buffer lies in a run for micro-batch `micro_batch` (-1: none): bytes from the arena's start.
+int64_t sn_buffer_offset(const sn_buffer *buffer, int64_t micro_batch);
+// Index of the rank class of a rank; the class's schedule is its own.
+int64_t sn_schedules_class(const sn_schedules *schedules, int64_t rank);
 
 // JSON, one line per list item. Never fails; floats read back to the same bits.
-void sn_schedule_write(const sn_schedule *schedule, sn_str *out);
-// Everything the result points at is in `arena`. Errors (malformed text, unknown version, what sn_schedule_check finds)
-// name the item.
-SN_MUST_USE sn_status sn_schedule_read(const char *text, size_t length, sn_arena *arena, sn_schedule *out);
-// Indices in range, buffers inside the arena and aligned, the extent of every operand inside its buffer.
+void sn_schedules_write(const sn_schedules *schedules, sn_str *out);
+// Everything the result points at is in `arena`. Errors (malformed text, unknown version, what sn_schedules_check
+// finds) name the item.
+SN_MUST_USE sn_status sn_schedules_read(const char *text, size_t length, sn_arena *arena, sn_schedules *out);
+// Of one class: indices in range, buffers inside the arena and aligned, the extent of every operand inside its buffer,
+// micro-batches in range.
 SN_MUST_USE sn_status sn_schedule_check(const sn_schedule *schedule);
+// Of each class, and that they fit together: one per coordinate, the same mesh, sequences and settings, no name in two.
+SN_MUST_USE sn_status sn_schedules_check(const sn_schedules *schedules);

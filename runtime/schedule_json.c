@@ -84,9 +84,10 @@ static const field setting_fields[] = {F(sn_setting, name, TEXT), F(sn_setting, 
 TABLE(setting, sn_setting);
 
 static const field buffer_fields[] = {
-    F(sn_buffer, name, TEXT),  F_WORD(sn_buffer, dtype, dtype_words),
-    F(sn_buffer, shape, DIMS), F(sn_buffer, offset, INT),
-    F(sn_buffer, bytes, INT),
+    F(sn_buffer, name, TEXT),      F_WORD(sn_buffer, dtype, dtype_words),
+    F(sn_buffer, shape, DIMS),     F(sn_buffer, offset, INT),
+    F(sn_buffer, bytes, INT),      F(sn_buffer, slots, INT),
+    F(sn_buffer, slot_bytes, INT),
 };
 TABLE(buffer, sn_buffer);
 
@@ -113,7 +114,7 @@ TABLE(global, sn_resident);
 
 static const field input_fields[] = {
     F(sn_data_input, name, TEXT),       F(sn_data_input, buffer, INT),       F(sn_data_input, shape, DIMS),
-    F(sn_data_input, batch_dim, INT),   F(sn_data_input, axes, INT),         F(sn_data_input, is_label, FLAG),
+    F(sn_data_input, batch_dim, INT),   F(sn_data_input, sharding, DIMS),    F(sn_data_input, is_label, FLAG),
     F(sn_data_input, has_range, FLAG),  F(sn_data_input, lo, INT),           F(sn_data_input, hi, INT),
     F(sn_data_input, has_ignore, FLAG), F(sn_data_input, ignore_index, INT),
 };
@@ -135,8 +136,16 @@ static const table instr = {
 static const field program_fields[] = {F(sn_program, name, TEXT), F_OF(sn_program, instrs, RECORDS, instr)};
 TABLE(program, sn_program);
 
-static const field kernel_fields[] = {F(sn_do_kernel, symbol, INT), F(sn_do_kernel, grid, INT),
-                                      F(sn_do_kernel, one_thread, FLAG), F(sn_do_kernel, args, VIEWS)};
+static const field run_fields[] = {F(sn_sequence_run, program, INT), F(sn_sequence_run, micro_batch, INT),
+                                   F(sn_sequence_run, load, FLAG)};
+TABLE(run, sn_sequence_run);
+
+static const field sequence_fields[] = {F(sn_sequence, name, TEXT), F_OF(sn_sequence, runs, RECORDS, run)};
+TABLE(sequence, sn_sequence);
+
+static const field kernel_fields[] = {F(sn_do_kernel, symbol, INT),      F(sn_do_kernel, grid, INT),
+                                      F(sn_do_kernel, one_thread, FLAG), F(sn_do_kernel, args, VIEWS),
+                                      F(sn_do_kernel, arg_bytes, DIMS),  F(sn_do_kernel, access, DIMS)};
 TABLE(kernel, sn_do_kernel);
 
 static const field gemm_fields[] = {
@@ -215,6 +224,15 @@ static const field collective_fields[] = {
 };
 TABLE(collective, sn_do_collective);
 
+static const field transfer_fields[] = {
+    F_WORD(sn_do_transfer, dtype, dtype_words),
+    F(sn_do_transfer, peer, INT),
+    F(sn_do_transfer, channel, INT),
+    F(sn_do_transfer, count, INT),
+    F(sn_do_transfer, view, VIEW),
+};
+TABLE(transfer, sn_do_transfer);
+
 static const field copy_fields[] = {
     F_WORD(sn_do_copy, dtype, dtype_words),
     F(sn_do_copy, rank, INT),
@@ -243,12 +261,12 @@ static const struct {
 };
 
 static const field schedule_fields[] = {
-    F(sn_schedule, version, INT),
     F(sn_schedule, model_path, TEXT),
     F(sn_schedule, model_bytes, INT),
     F(sn_schedule, model_hash, TEXT),
     F(sn_schedule, plan_hash, TEXT),
     F_OF(sn_schedule, mesh, RECORDS, axis),
+    F(sn_schedule, pipeline_axis, INT),
     F(sn_schedule, ranks, INT),
     F(sn_schedule, threads, INT),
     F(sn_schedule, arena_bytes, INT),
@@ -268,8 +286,12 @@ static const field schedule_fields[] = {
     F_OF(sn_schedule, gradients, RECORDS, output),
     F_OF(sn_schedule, predictions, RECORDS, output),
     F_OF(sn_schedule, programs, RECORDS, program),
+    F_OF(sn_schedule, sequences, RECORDS, sequence),
 };
 TABLE(schedule, sn_schedule);
+
+static const field schedules_fields[] = {F(sn_schedules, version, INT), F_OF(sn_schedules, classes, RECORDS, schedule)};
+TABLE(schedules, sn_schedules);
 
 // Any list: they all have this layout.
 typedef struct list {
@@ -408,8 +430,8 @@ static void write_record(const table *of, const void *record, int indent, sn_str
     sn_str_putc(out, '}');
 }
 
-void sn_schedule_write(const sn_schedule *s, sn_str *out) {
-    write_record(&schedule, s, 1, out);
+void sn_schedules_write(const sn_schedules *s, sn_str *out) {
+    write_record(&schedules, s, 1, out);
     sn_str_putc(out, '\n');
 }
 
@@ -548,20 +570,20 @@ static sn_status read_record(const table *of, const char *what, const json_t *js
     return read_fields(bodies[kind].table, sn_instr_name(kind), json, arena, (char *)out + bodies[kind].offset);
 }
 
-sn_status sn_schedule_read(const char *text, size_t length, sn_arena *arena, sn_schedule *out) {
+sn_status sn_schedules_read(const char *text, size_t length, sn_arena *arena, sn_schedules *out) {
     json_error_t error;
     json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!json) return sn_status_make("schedule: line %d: %s", error.line, error.text);
-    sn_schedule read = {0};
+    sn_schedules read = {0};
     sn_status status = SN_OK;
     const json_t *version = json_object_get(json, "version");
     if (!json_is_integer(version) || json_integer_value(version) != SN_SCHEDULE_VERSION) {
         status = sn_status_make("schedule: not of version %d, which this runtime reads", SN_SCHEDULE_VERSION);
     } else {
-        status = read_record(&schedule, "schedule", json, arena, &read);
+        status = read_record(&schedules, "schedules", json, arena, &read);
     }
     json_decref(json);
-    if (!status) status = sn_schedule_check(&read);
+    if (!status) status = sn_schedules_check(&read);
     if (!status) *out = read;
     return status;
 }

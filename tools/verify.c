@@ -80,12 +80,13 @@ static sn_status write_input(verifier *v, const sn_schedule *schedule, const sn_
 static sn_status make_data(verifier *v) {
     sn_mapped_file file;
     sn_arena arena = {0};
-    sn_schedule schedule;
+    sn_schedules schedules;
     SN_TRY(sn_file_map(file_of(v, 1, ".d/schedule.json"), &file));
-    sn_status status = sn_schedule_read((const char *)file.data, file.bytes, &arena, &schedule);
+    sn_status status = sn_schedules_read((const char *)file.data, file.bytes, &arena, &schedules);
     if (!status) status = sn_make_directories(v->data);
-    for (size_t i = 0; !status && i < schedule.inputs.count; i++)
-        if (schedule.inputs.items[i].batch_dim == 0) status = write_input(v, &schedule, &schedule.inputs.items[i]);
+    const sn_schedule *schedule = &schedules.classes.items[0]; // of one rank
+    for (size_t i = 0; !status && i < schedule->inputs.count; i++)
+        if (schedule->inputs.items[i].batch_dim == 0) status = write_input(v, schedule, &schedule->inputs.items[i]);
     sn_file_unmap(&file);
     sn_arena_free(&arena);
     return status;

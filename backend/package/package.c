@@ -61,9 +61,10 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     sn_str constants = {0}, text = {0};
     sn_schedule schedule;
     sn_schedule_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedule);
-    sn_status wrong = sn_schedule_check(&schedule);
+    sn_schedules schedules = {.version = SN_SCHEDULE_VERSION, .classes = {&schedule, 1}};
+    sn_status wrong = sn_schedules_check(&schedules);
     if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
-    sn_schedule_write(&schedule, &text);
+    sn_schedules_write(&schedules, &text);
     void *library = NULL;
     size_t bytes = 0;
     sn_status status = sn_kernels_link(&kernels, 2, &library, &bytes);

@@ -104,6 +104,12 @@ static const sn_kernel_entry *find_kernel(const writer *w, const sn_func *body, 
     SN_BUG("kernel %s was not compiled", body->name);
 }
 
+static void add_arg(writer *w, sn_value *value, int64_t access, sn_do_kernel *out) {
+    out->arg_bytes.items[out->args.count] = sn_type_bytes(value->type);
+    out->access.items[out->args.count] = access;
+    out->args.items[out->args.count++] = dense_view(w, value);
+}
+
 // A kernel's parameters are its operands, then the results that are not written over an operand.
 static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
     const sn_kernel_entry *entry = find_kernel(w, sn_op_func(op, "body"), &out->symbol);
@@ -111,10 +117,19 @@ static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
     const int64_t *inplace = sn_op_ints(op, "inplace", &n);
     out->grid = entry->grid;
     out->one_thread = entry->one_thread;
-    out->args.items = SN_NEW_N(w->arena, sn_view, op->n_operands + op->n_results);
-    for (int i = 0; i < op->n_operands; i++) out->args.items[out->args.count++] = dense_view(w, op->operands[i]);
-    for (int i = 0; i < op->n_results; i++)
-        if (i >= n || inplace[i] < 0) out->args.items[out->args.count++] = dense_view(w, op->results[i]);
+    int most = op->n_operands + op->n_results;
+    out->args.items = SN_NEW_N(w->arena, sn_view, most);
+    out->arg_bytes.items = SN_NEW_N(w->arena, int64_t, most);
+    out->access.items = SN_NEW_N(w->arena, int64_t, most);
+    for (int i = 0; i < op->n_operands; i++) add_arg(w, op->operands[i], SN_ACCESS_READ, out);
+    for (int i = 0; i < op->n_results; i++) {
+        if (i >= n || inplace[i] < 0) {
+            add_arg(w, op->results[i], SN_ACCESS_WRITE, out);
+        } else {
+            out->access.items[inplace[i]] |= SN_ACCESS_WRITE;
+        }
+    }
+    out->arg_bytes.count = out->access.count = out->args.count;
 }
 
 static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
@@ -265,13 +280,15 @@ static bool is_label(const writer *w, const char *name) {
 static sn_data_input data_input(writer *w, sn_value *arg) {
     int dp = sn_mesh_axis(&w->module->mesh, "dp");
     sn_type global = arg->type;
+    sn_dims sharding = {.items = SN_NEW_N(w->arena, int64_t, global.rank + 1), .count = (size_t)global.rank};
+    if (global.rank && dp >= 0) sharding.items[0] = 1ll << dp;
     sn_index_range range = arg->range ? *arg->range : (sn_index_range){0};
     if (global.rank && dp >= 0) global.dim[0] *= w->module->mesh.size[dp];
     return (sn_data_input){.name = arg->name,
                            .buffer = buffer_of(w, arg),
                            .shape = dims_of(w, global),
                            .batch_dim = global.rank ? 0 : -1,
-                           .axes = global.rank && dp >= 0 ? 1ll << dp : 0,
+                           .sharding = sharding,
                            .is_label = is_label(w, arg->name),
                            .has_range = range.known,
                            .lo = range.lo,
@@ -390,6 +407,33 @@ static void write_programs(writer *w) {
     sn_vec_free(&programs);
 }
 
+static int64_t program_index(const sn_schedule *s, const char *name) {
+    const sn_program *program = sn_schedule_program(s, name);
+    return program ? program - s->programs.items : -1;
+}
+
+// A program that runs once, or once per micro-batch with an update behind it.
+static void add_sequence(writer *w, const char *name, int64_t program, int64_t runs, int64_t update) {
+    if (program < 0) return;
+    sn_sequence *sequence = &w->out->sequences.items[w->out->sequences.count++];
+    *sequence = (sn_sequence){.name = name};
+    sequence->runs.items = SN_NEW_N(w->arena, sn_sequence_run, runs + 1);
+    for (int64_t m = 0; m < runs; m++)
+        sequence->runs.items[sequence->runs.count++] = (sn_sequence_run){program, m, true};
+    if (update >= 0) sequence->runs.items[sequence->runs.count++] = (sn_sequence_run){update, -1, false};
+}
+
+static void write_sequences(writer *w) {
+    sn_schedule *s = w->out;
+    s->sequences.items = SN_NEW_N(w->arena, sn_sequence, 4);
+    bool accumulates = s->micro_batches > 1;
+    add_sequence(w, "step", program_index(s, accumulates ? "micro" : "step"), s->micro_batches,
+                 accumulates ? program_index(s, "update") : -1);
+    if (!accumulates) add_sequence(w, "gradients", program_index(s, "gradients"), 1, -1);
+    add_sequence(w, "eval", program_index(s, "eval"), 1, -1);
+    add_sequence(w, "predict", program_index(s, "predict"), 1, -1);
+}
+
 static int64_t samples_of_a_step(const writer *w) {
     for (size_t i = 0; i < w->out->inputs.count; i++)
         if (w->out->inputs.items[i].batch_dim == 0)
@@ -400,7 +444,7 @@ static int64_t samples_of_a_step(const writer *w) {
 void sn_schedule_build(sn_module *module, const sn_schedule_request *request, const sn_kernel_entry *kernels,
                        size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedule *out) {
     SN_CHECK(module->form == SN_FORM_SCHED);
-    *out = (sn_schedule){.version = SN_SCHEDULE_VERSION,
+    *out = (sn_schedule){.pipeline_axis = -1,
                          .model_path = request->model_path,
                          .model_bytes = request->model_bytes,
                          .model_hash = request->model_hash,
@@ -416,6 +460,7 @@ void sn_schedule_build(sn_module *module, const sn_schedule_request *request, co
     write_args(&w);
     out->step_samples = samples_of_a_step(&w);
     write_programs(&w);
+    write_sequences(&w);
     write_outputs(&w);
     out->kernels.items = SN_NEW_N(arena, const char *, n_kernels);
     for (size_t i = 0; i < n_kernels; i++) out->kernels.items[out->kernels.count++] = kernels[i].symbol;

@@ -355,7 +355,8 @@ bool sn_dataset_fill(const sn_dataset *d, int64_t first, size_t i, int64_t rank,
     for (int64_t k = 0; k < batch_dim; k++) outer *= in->shape.items[k];
     size_t inner = (size_t)(size / (outer ? outer : 1)) * element;
     char *sample = outer > 1 ? sn_alloc((size_t)size * element) : NULL;
-    first += sn_mesh_member(d->schedule, rank, in->axes) * local;
+    int64_t axes = batch_dim >= 0 && in->sharding.count ? in->sharding.items[batch_dim] : 0;
+    first += sn_mesh_member(d->schedule, rank, axes) * local;
     bool good = true;
     for (int64_t b = 0; b < local && good; b++) {
         char *at = (char *)to + (size_t)b * inner, *dense = sample ? sample : at;

@@ -43,13 +43,19 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool sn_schedule_uses_comm_stream(const sn_schedule *s) {
+static bool uses_comm_stream(const sn_schedule *s) {
     for (size_t p = 0; p < s->programs.count; p++) {
         for (size_t i = 0; i < s->programs.items[p].instrs.count; i++) {
             if (s->programs.items[p].instrs.items[i].stream == SN_STREAM_COMM) return true;
         }
     }
     return false;
+}
+
+bool sn_schedules_use_comm_stream(const sn_schedules *schedules) {
+    bool uses = false;
+    for (size_t c = 0; c < schedules->classes.count; c++) uses = uses || uses_comm_stream(&schedules->classes.items[c]);
+    return uses;
 }
 
 static void record_event(sn_executor *e, const prepared *p, int64_t event) {

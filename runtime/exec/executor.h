@@ -17,7 +17,7 @@ void sn_executor_destroy(sn_executor *executor);
 // Runs one program to its end. Errors name the instruction and its ONNX node.
 SN_MUST_USE sn_status sn_executor_run(sn_executor *executor, const sn_program *program);
 
-bool sn_schedule_uses_comm_stream(const sn_schedule *schedule);
+bool sn_schedules_use_comm_stream(const sn_schedules *schedules); // of any class
 
 // What the time went into, over all runs so far: a line per kind of instruction, then the `most` most expensive
 // instructions with their ONNX nodes. Milliseconds are divided by `steps`.

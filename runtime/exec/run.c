@@ -355,7 +355,7 @@ int sn_run(const sn_run_setup *setup) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     run r = {.setup = setup,
-             .schedule = setup->schedule,
+             .schedule = &setup->schedules->classes.items[sn_schedules_class(setup->schedules, setup->comm->rank)],
              .options = setup->options,
              .comm = setup->comm,
              .at = {.seed = (uint64_t)setup->options->seed}};

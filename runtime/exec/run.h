@@ -7,7 +7,7 @@
 #include "runtime/schedule.h"
 
 typedef struct sn_run_setup {
-    const sn_schedule *schedule;
+    const sn_schedules *schedules;
     sn_blob kernels, constants;    // mapped from a file, as sn_package_open does
     const sn_run_options *options; // checked
     sn_comm *comm;

@@ -43,14 +43,14 @@ static uint8_t read_safetensors(const char *path, sn_status *status) {
 // What is read must write and read back to the same text.
 static uint8_t read_schedule(const char *text, size_t size, sn_status *status) {
     sn_arena arena = {0};
-    sn_schedule schedule;
-    *status = sn_schedule_read(text, size, &arena, &schedule);
+    sn_schedules schedules;
+    *status = sn_schedules_read(text, size, &arena, &schedules);
     if (!*status) {
         sn_str once = {0}, twice = {0};
-        sn_schedule_write(&schedule, &once);
-        sn_status again = sn_schedule_read(once.data, once.length, &arena, &schedule);
+        sn_schedules_write(&schedules, &once);
+        sn_status again = sn_schedules_read(once.data, once.length, &arena, &schedules);
         if (again) SN_BUG("%s", sn_status_message(again));
-        sn_schedule_write(&schedule, &twice);
+        sn_schedules_write(&schedules, &twice);
         SN_CHECK(!strcmp(once.data, twice.data));
         sn_str_free(&once), sn_str_free(&twice);
     }

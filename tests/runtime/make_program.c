@@ -22,22 +22,35 @@ static sn_data_input inputs[2];
 static sn_special specials[1];
 static sn_output gradients[2], predictions[1];
 static sn_program programs[4];
+static sn_sequence_run runs[4];
+static sn_sequence sequences[4];
 static sn_instr step[8], eval[4], predict[1];
 static sn_view views[8][8];
+static int64_t access[8][8], sizes[8][8];
 static int n_views;
 
 static void set_buffer(int i, const char *name, sn_dtype dtype, int64_t *shape, size_t rank) {
-    buffers[i] = (sn_buffer){name, dtype, {shape, rank}, 128 * i, 128};
+    buffers[i] = (sn_buffer){name, dtype, {shape, rank}, 128 * i, 128, 1, 0};
 }
 
-static sn_instr kernel(int64_t symbol, int64_t grid, int count, const int *args) {
-    sn_view *list = views[n_views++];
-    for (int i = 0; i < count; i++) list[i] = (sn_view){args[i], 0};
-    return (sn_instr){.kind = SN_INSTR_KERNEL,
-                      .kernel = {.symbol = symbol, .grid = grid, .args = {list, (size_t)count}}};
+// The first `reads` arguments are read alone, the others written too.
+static sn_instr kernel(int64_t symbol, int64_t grid, int reads, int count, const int *args) {
+    sn_view *list = views[n_views];
+    int64_t *bytes = sizes[n_views], *how = access[n_views++];
+    for (int i = 0; i < count; i++) {
+        const sn_buffer *b = &buffers[args[i]];
+        list[i] = (sn_view){args[i], 0};
+        bytes[i] = (int64_t)sn_dtype_bytes(b->dtype);
+        for (size_t d = 0; d < b->shape.count; d++) bytes[i] *= b->shape.items[d];
+        how[i] = i < reads ? SN_ACCESS_READ : args[i] < X ? SN_ACCESS_READ | SN_ACCESS_WRITE : SN_ACCESS_WRITE;
+    }
+    size_t n = (size_t)count;
+    return (sn_instr){
+        .kind = SN_INSTR_KERNEL,
+        .kernel = {.symbol = symbol, .grid = grid, .args = {list, n}, .arg_bytes = {bytes, n}, .access = {how, n}}};
 }
-#define KERNEL(symbol, grid, ...)                                                                                      \
-    kernel(symbol, grid, sizeof((int[]){__VA_ARGS__}) / sizeof(int), (const int[]){__VA_ARGS__})
+#define KERNEL(symbol, grid, reads, ...)                                                                               \
+    kernel(symbol, grid, reads, sizeof((int[]){__VA_ARGS__}) / sizeof(int), (const int[]){__VA_ARGS__})
 
 static sn_instr event(sn_instr_kind kind, sn_stream stream, int64_t number) {
     return (sn_instr){.kind = kind, .stream = stream, .origin = -1, .event = {number}};
@@ -60,9 +73,9 @@ static void make_globals(int64_t ranks) {
     globals[1] = (sn_resident){"b", SN_RESIDENT_PARAMETER, NULL, B, {0}, {0}, zero};
     globals[2] = (sn_resident){"optimizer.m.w", SN_RESIDENT_MOMENT, "w", M, {0}, {0}, zero};
     globals[3] = (sn_resident){"rows", SN_RESIDENT_CONSTANT, NULL, ROWS, {0}, {0}, rows};
-    inputs[0] = (sn_data_input){.name = "x", .buffer = X, .shape = {batch_shape, 1}, .axes = 1};
-    inputs[1] =
-        (sn_data_input){.name = "target", .buffer = TARGET, .shape = {batch_shape, 1}, .axes = 1, .is_label = true};
+    inputs[0] = (sn_data_input){.name = "x", .buffer = X, .shape = {batch_shape, 1}, .sharding = {masks, 1}};
+    inputs[1] = (sn_data_input){
+        .name = "target", .buffer = TARGET, .shape = {batch_shape, 1}, .sharding = {masks, 1}, .is_label = true};
     specials[0] = (sn_special){SN_SPECIAL_LR, LR, 0};
     gradients[0] = (sn_output){"sums", SUMS, {sums_shape, 1}, {0}};
     predictions[0] = (sn_output){"y", Y, {batch_shape, 1}, {masks, 1}};
@@ -77,21 +90,28 @@ static void make_programs(int64_t rows, bool two) {
         .collective = {
             .dtype = SN_F32, .reduce = SN_REDUCE_SUM, .axes = 1, .count = 3, .from = {SUMS, 0}, .to = {SUMS, 0}}};
     size_t n = 0;
-    step[n++] = KERNEL(0, rows, W, B, X, TARGET, RESIDUAL);
-    step[n++] = KERNEL(1, 1, X, RESIDUAL, ROWS, SUMS);
+    step[n++] = KERNEL(0, rows, 4, W, B, X, TARGET, RESIDUAL);
+    step[n++] = KERNEL(1, 1, 3, X, RESIDUAL, ROWS, SUMS);
     if (two) step[n++] = event(SN_INSTR_RECORD, SN_STREAM_COMPUTE, 0), step[n++] = event(SN_INSTR_WAIT, comm, 0);
     step[n++] = reduce;
     if (two) step[n++] = event(SN_INSTR_RECORD, comm, 1), step[n++] = event(SN_INSTR_WAIT, SN_STREAM_COMPUTE, 1);
-    step[n++] = KERNEL(2, 1, SUMS, LR, W, B, M, LOSS, NORM);
+    step[n++] = KERNEL(2, 1, 2, SUMS, LR, W, B, M, LOSS, NORM);
     programs[0] = (sn_program){"step", {step, n}};
     reduce.stream = SN_STREAM_COMPUTE;
     eval[0] = step[0], eval[1] = step[1], eval[2] = reduce;
     eval[3] =
         (sn_instr){.kind = SN_INSTR_COPY, .origin = -1, .copy = {.dtype = SN_F32, .from = {SUMS, 8}, .to = {LOSS, 0}}};
     programs[1] = (sn_program){"eval", {eval, 4}};
-    predict[0] = KERNEL(3, rows, W, B, X, Y);
+    predict[0] = KERNEL(3, rows, 3, W, B, X, Y);
     programs[2] = (sn_program){"predict", {predict, 1}};
     programs[3] = (sn_program){"gradients", {eval, 3}};
+}
+
+static void make_sequences(void) {
+    for (int i = 0; i < 4; i++) {
+        runs[i] = (sn_sequence_run){i, 0, true};
+        sequences[i] = (sn_sequence){programs[i].name, {&runs[i], 1}};
+    }
 }
 
 static void write_npy(const char *folder, const char *name, const float *values) {
@@ -111,9 +131,10 @@ int main(int argc, char **argv) {
     make_buffers(ranks);
     make_globals(ranks);
     make_programs(BATCH / ranks, !strcmp(argv[4], "two"));
+    make_sequences();
     const char *kernels[] = {"k_residual", "k_gradient", "k_update", "k_predict"}, *origins[] = {"/loss"};
     sn_schedule_axis mesh[] = {{"dp", ranks}};
-    sn_schedule schedule = {.version = SN_SCHEDULE_VERSION,
+    sn_schedule schedule = {.pipeline_axis = -1,
                             .model_hash = "test",
                             .plan_hash = "test",
                             .mesh = {mesh, 1},
@@ -134,9 +155,11 @@ int main(int argc, char **argv) {
                             .grad_norm = NORM,
                             .gradients = {gradients, 1},
                             .predictions = {predictions, 1},
-                            .programs = {programs, 4}};
+                            .programs = {programs, 4},
+                            .sequences = {sequences, 4}};
+    sn_schedules schedules = {SN_SCHEDULE_VERSION, {&schedule, 1}};
     sn_str text = {0};
-    sn_schedule_write(&schedule, &text);
+    sn_schedules_write(&schedules, &text);
     sn_mapped_file library;
     sn_status status = sn_file_map(argv[2], &library);
     if (status) SN_BUG("%s", sn_status_message(status));

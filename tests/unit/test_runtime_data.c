@@ -147,6 +147,8 @@ static void windows_are_spread(void **state) {
     assert_int_not_equal(sn_order_uniform(3, 5, 1 << 30), sn_order_uniform(4, 5, 1 << 30));
 }
 
+static int64_t first_axis[] = {1, 0}; // dimension 0 over axis 0
+
 // Inputs "x" i64[4, 3], "labels" i32[4] and "scale" f32[2] (fixed), the batch cut over two ranks.
 typedef struct model {
     int64_t x[2], x_local[2], labels[1], labels_local[1], scale[1];
@@ -159,14 +161,14 @@ typedef struct model {
 static void make_model(model *m) {
     *m = (model){.x = {4, 3}, .x_local = {2, 3}, .labels = {4}, .labels_local = {2}, .scale = {2}};
     m->mesh[0] = (sn_schedule_axis){"dp", 2};
-    m->buffers[0] = (sn_buffer){"x", SN_I64, {m->x_local, 2}, 0, 48};
-    m->buffers[1] = (sn_buffer){"labels", SN_I32, {m->labels_local, 1}, 64, 8};
-    m->buffers[2] = (sn_buffer){"scale", SN_F32, {m->scale, 1}, 128, 8};
-    m->inputs[0] = (sn_data_input){.name = "x", .buffer = 0, .shape = {m->x, 2}, .axes = 1};
+    m->buffers[0] = (sn_buffer){"x", SN_I64, {m->x_local, 2}, 0, 48, 1, 0};
+    m->buffers[1] = (sn_buffer){"labels", SN_I32, {m->labels_local, 1}, 64, 8, 1, 0};
+    m->buffers[2] = (sn_buffer){"scale", SN_F32, {m->scale, 1}, 128, 8, 1, 0};
+    m->inputs[0] = (sn_data_input){.name = "x", .buffer = 0, .shape = {m->x, 2}, .sharding = {first_axis, 2}};
     m->inputs[1] = (sn_data_input){.name = "labels",
                                    .buffer = 1,
                                    .shape = {m->labels, 1},
-                                   .axes = 1,
+                                   .sharding = {first_axis, 1},
                                    .is_label = true,
                                    .has_range = true,
                                    .hi = 50,
@@ -312,10 +314,10 @@ static void extra_files_are_named_once(void **state) {
 // The batch as the second dimension: columns are samples.
 static void batch_dimension_need_not_be_first(void **state) {
     (void)state;
-    int64_t shape[2] = {3, 4}, local[2] = {3, 2};
+    int64_t shape[2] = {3, 4}, local[2] = {3, 2}, second_axis[] = {0, 1};
     sn_schedule_axis mesh[1] = {{"dp", 2}};
-    sn_buffer buffer = {"x", SN_I32, {local, 2}, 0, 24};
-    sn_data_input input = {.name = "x", .shape = {shape, 2}, .batch_dim = 1, .axes = 1};
+    sn_buffer buffer = {"x", SN_I32, {local, 2}, 0, 24, 1, 0};
+    sn_data_input input = {.name = "x", .shape = {shape, 2}, .batch_dim = 1, .sharding = {second_axis, 2}};
     sn_schedule s = {.mesh = {mesh, 1}, .ranks = 2, .step_samples = 4, .buffers = {&buffer, 1}, .inputs = {&input, 1}};
     write_folder(0);
     sn_diags diags = {0};
@@ -335,15 +337,15 @@ static void token_files_make_windows(void **state) {
     (void)state;
     int64_t ids[2] = {4, 5}, local[2] = {2, 5};
     sn_schedule_axis mesh[1] = {{"dp", 2}};
-    sn_buffer buffers[4] = {{"input_ids", SN_I64, {local, 2}, 0, 80},
-                            {"labels", SN_I64, {local, 2}, 128, 80},
-                            {"attention_mask", SN_F32, {local, 2}, 256, 40},
-                            {"position_ids", SN_I64, {local, 2}, 0, 80}};
+    sn_buffer buffers[4] = {{"input_ids", SN_I64, {local, 2}, 0, 80, 1, 0},
+                            {"labels", SN_I64, {local, 2}, 128, 80, 1, 0},
+                            {"attention_mask", SN_F32, {local, 2}, 256, 40, 1, 0},
+                            {"position_ids", SN_I64, {local, 2}, 0, 80, 1, 0}};
     sn_data_input inputs[4] = {
-        {.name = "input_ids", .buffer = 0, .shape = {ids, 2}, .axes = 1, .has_range = true, .hi = 52},
-        {.name = "labels", .buffer = 1, .shape = {ids, 2}, .axes = 1, .is_label = true},
-        {.name = "attention_mask", .buffer = 2, .shape = {ids, 2}, .axes = 1},
-        {.name = "position_ids", .buffer = 3, .shape = {ids, 2}, .axes = 1}};
+        {.name = "input_ids", .buffer = 0, .shape = {ids, 2}, .sharding = {first_axis, 2}, .has_range = true, .hi = 52},
+        {.name = "labels", .buffer = 1, .shape = {ids, 2}, .sharding = {first_axis, 2}, .is_label = true},
+        {.name = "attention_mask", .buffer = 2, .shape = {ids, 2}, .sharding = {first_axis, 2}},
+        {.name = "position_ids", .buffer = 3, .shape = {ids, 2}, .sharding = {first_axis, 2}}};
     sn_schedule s = {.mesh = {mesh, 1}, .ranks = 2, .step_samples = 4, .buffers = {buffers, 4}, .inputs = {inputs, 4}};
     uint16_t tokens[52];
     for (int i = 0; i < 52; i++) tokens[i] = (uint16_t)i;

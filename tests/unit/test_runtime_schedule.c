@@ -21,9 +21,13 @@ typedef struct sample {
     sn_setting settings[1];
     const char *kernels[1], *origins[1];
     sn_view args[2];
+    int64_t arg_bytes[2], access[2];
     sn_instr instrs[SN_INSTR_COUNT];
     sn_program programs[1];
+    sn_sequence_run runs[2];
+    sn_sequence sequences[1];
     sn_schedule schedule;
+    sn_schedules schedules;
 } sample;
 
 static void make_instrs(sample *s) {
@@ -33,7 +37,8 @@ static void make_instrs(sample *s) {
         sn_instr *in = &s->instrs[i];
         switch (in->kind) {
         case SN_INSTR_KERNEL:
-            in->kernel = (sn_do_kernel){.grid = 7, .args = {s->args, 2}};
+            in->kernel = (sn_do_kernel){
+                .grid = 7, .args = {s->args, 2}, .arg_bytes = {s->arg_bytes, 2}, .access = {s->access, 2}};
             break;
         case SN_INSTR_GEMM:
             in->gemm = (sn_do_gemm){.dtype = SN_F32,
@@ -103,6 +108,10 @@ static void make_instrs(sample *s) {
             in->collective = (sn_do_collective){
                 .dtype = SN_F32, .reduce = SN_REDUCE_MAX, .axes = 2, .count = 8, .from = v, .to = {1, 0}};
             break;
+        case SN_INSTR_SEND:
+        case SN_INSTR_RECV:
+            in->transfer = (sn_do_transfer){.dtype = SN_F32, .channel = 3, .count = 8, .view = v};
+            break;
         case SN_INSTR_COPY:
             in->copy = (sn_do_copy){.dtype = SN_F32,
                                     .rank = 2,
@@ -129,9 +138,9 @@ static void make_sample(sample *s) {
     *s = (sample){.shape = {4, 8}, .local = {2, 8}, .masks = {1, 0}};
     sn_dims shape = {s->shape, 2}, local = {s->local, 2}, masks = {s->masks, 2};
     s->mesh[0] = (sn_schedule_axis){"dp", 2}, s->mesh[1] = (sn_schedule_axis){"tp", 3};
-    s->buffers[0] = (sn_buffer){"w", SN_F32, local, 0, 1024};
-    s->buffers[1] = (sn_buffer){"g \"quoted\"", SN_F32, local, 1024, 1024};
-    s->buffers[2] = (sn_buffer){"step", SN_I64, {0}, 2048, 8};
+    s->buffers[0] = (sn_buffer){"w", SN_F32, local, 0, 1024, 1, 0};
+    s->buffers[1] = (sn_buffer){"g \"quoted\"", SN_F32, local, 1024, 1024, 1, 0};
+    s->buffers[2] = (sn_buffer){"step", SN_I64, {0}, 2048, 8, 1, 0};
     s->globals[0] = (sn_resident){
         .name = "w",
         .role = SN_RESIDENT_PARAMETER,
@@ -142,7 +151,7 @@ static void make_sample(sample *s) {
     s->inputs[0] = (sn_data_input){.name = "x",
                                    .buffer = 1,
                                    .shape = shape,
-                                   .axes = 1,
+                                   .sharding = masks,
                                    .has_range = true,
                                    .hi = 65,
                                    .has_ignore = true,
@@ -153,9 +162,12 @@ static void make_sample(sample *s) {
     s->settings[0] = (sn_setting){"warmup", "100"};
     s->kernels[0] = "k_gelu", s->origins[0] = "/h.0/mlp/Gelu <- autodiff";
     s->args[0] = (sn_view){0, 4}, s->args[1] = (sn_view){1, 8};
+    for (int i = 0; i < 2; i++) s->arg_bytes[i] = 16, s->access[i] = 1 + i;
     make_instrs(s);
     s->programs[0] = (sn_program){"step", {s->instrs, SN_INSTR_COUNT}};
-    s->schedule = (sn_schedule){.version = SN_SCHEDULE_VERSION,
+    s->runs[0] = (sn_sequence_run){0, 0, true}, s->runs[1] = (sn_sequence_run){0, -1, false};
+    s->sequences[0] = (sn_sequence){"step", {s->runs, 2}};
+    s->schedule = (sn_schedule){.pipeline_axis = -1,
                                 .model_path = "/m.onnx",
                                 .model_bytes = 133,
                                 .model_hash = "a",
@@ -178,7 +190,9 @@ static void make_sample(sample *s) {
                                 .eval_loss = -1,
                                 .grad_norm = -1,
                                 .gradients = {s->gradients, 1},
-                                .programs = {s->programs, 1}};
+                                .programs = {s->programs, 1},
+                                .sequences = {s->sequences, 1}};
+    s->schedules = (sn_schedules){SN_SCHEDULE_VERSION, {&s->schedule, 1}};
 }
 
 static void written_reads_back(void **state) {
@@ -186,12 +200,13 @@ static void written_reads_back(void **state) {
     sample s;
     make_sample(&s);
     sn_str first = {0}, second = {0};
-    sn_schedule_write(&s.schedule, &first);
+    sn_schedules_write(&s.schedules, &first);
     sn_arena arena = {0};
-    sn_schedule read;
-    sn_status status = sn_schedule_read(sn_str_text(&first), first.length, &arena, &read);
+    sn_schedules all;
+    sn_status status = sn_schedules_read(sn_str_text(&first), first.length, &arena, &all);
     assert_string_equal(sn_status_message(status), "");
-    sn_schedule_write(&read, &second);
+    sn_schedule read = all.classes.items[0];
+    sn_schedules_write(&all, &second);
     assert_string_equal(sn_str_text(&first), sn_str_text(&second));
 
     assert_int_equal(read.programs.items[0].instrs.count, SN_INSTR_COUNT);
@@ -243,8 +258,8 @@ static void operands_must_fit(void **state) {
 
 static sn_status read_text(const char *text) {
     sn_arena arena = {0};
-    sn_schedule read;
-    sn_status status = sn_schedule_read(text, strlen(text), &arena, &read);
+    sn_schedules read;
+    sn_status status = sn_schedules_read(text, strlen(text), &arena, &read);
     sn_arena_free(&arena);
     return status;
 }
@@ -254,11 +269,11 @@ static void malformed_text_is_refused(void **state) {
     assert_refused(read_text("{"), "line 1");
     assert_refused(read_text("[]"), "not of version");
     assert_refused(read_text("{\"version\": 99}"), "not of version");
-    assert_refused(read_text("{\"version\": 1}"), "'model_path' is missing");
+    assert_refused(read_text("{\"version\": 2}"), "'classes' is missing");
     sample s;
     make_sample(&s);
     sn_str text = {0};
-    sn_schedule_write(&s.schedule, &text);
+    sn_schedules_write(&s.schedules, &text);
     char *at = strstr(text.data, "\"all_reduce\"");
     memcpy(at, "\"all_rEduce\"", 12);
     assert_refused(read_text(text.data), "'kind' is not one of its words");

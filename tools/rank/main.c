@@ -34,9 +34,10 @@ static int usable_cores(void) {
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static int choose_threads(const sn_schedule *schedule, const sn_run_options *options) {
+static int choose_threads(const sn_schedules *schedules, const sn_run_options *options) {
     if (options->threads) return (int)options->threads;
-    if (schedule->threads) return (int)schedule->threads;
+    int64_t compiled = schedules->classes.items[0].threads;
+    if (compiled) return (int)compiled;
     int local = environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1), cores = usable_cores();
     // mpirun may have bound every rank to cores of its own, or none.
     int per_rank = cores < (int)sysconf(_SC_NPROCESSORS_ONLN) ? cores : cores / local;
@@ -45,32 +46,33 @@ static int choose_threads(const sn_schedule *schedule, const sn_run_options *opt
 
 // Threads of OpenMP that wait by spinning take the cores from those that work when there are more threads than cores.
 // The library reads its setting when it is loaded, so the program starts over with it.
-static void calm_waiting(const sn_schedule *schedule, int threads, char **argv) {
+static void calm_waiting(const sn_schedules *schedules, int threads, char **argv) {
     int local = environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-    int wanted = local * (threads + (local > 1 && sn_schedule_uses_comm_stream(schedule)));
+    int wanted = local * (threads + (local > 1 && sn_schedules_use_comm_stream(schedules)));
     if (threads == 1 || wanted <= (int)sysconf(_SC_NPROCESSORS_ONLN) || getenv("OMP_WAIT_POLICY")) return;
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);
 }
 
-static sn_status configure(const sn_schedule *schedule, int argc, char **argv, sn_run_options *options) {
+static sn_status configure(const sn_schedules *schedules, int argc, char **argv, sn_run_options *options) {
     sn_run_options_init(options);
-    for (size_t i = 0; i < schedule->settings.count; i++) {
-        const sn_setting *setting = &schedule->settings.items[i];
+    const sn_schedule *first = &schedules->classes.items[0]; // settings are the same in all
+    for (size_t i = 0; i < first->settings.count; i++) {
+        const sn_setting *setting = &first->settings.items[i];
         SN_TRY(sn_run_options_set(options, setting->name, setting->value));
     }
     SN_TRY(sn_run_options_parse(options, argc - 1, argv + 1));
     return sn_run_options_check(options);
 }
 
-static int run(const sn_package *package, const sn_schedule *schedule, const sn_run_options *options, char **argv) {
-    int threads = choose_threads(schedule, options);
-    calm_waiting(schedule, threads, argv);
+static int run(const sn_package *package, const sn_schedules *schedules, const sn_run_options *options, char **argv) {
+    int threads = choose_threads(schedules, options);
+    calm_waiting(schedules, threads, argv);
     sn_comm *comm;
-    sn_status status = sn_comm_mpi_launched() ? sn_comm_mpi_create(sn_schedule_uses_comm_stream(schedule), &comm)
+    sn_status status = sn_comm_mpi_launched() ? sn_comm_mpi_create(sn_schedules_use_comm_stream(schedules), &comm)
                                               : sn_comm_self_create(&comm);
     if (status) return fail(status, EXIT_ERROR);
-    sn_run_setup setup = {schedule, package->kernels, package->constants, options, comm, threads};
+    sn_run_setup setup = {schedules, package->kernels, package->constants, options, comm, threads};
     int result = sn_run(&setup);
     sn_comm_destroy(comm);
     return result;
@@ -93,16 +95,16 @@ int main(int argc, char **argv) {
     sn_status status = sn_package_open("/proc/self/exe", &package);
     if (status) return fail(status, EXIT_ERROR);
     sn_arena arena = {0};
-    sn_schedule schedule;
+    sn_schedules schedules;
     sn_run_options options;
     int result;
-    status = sn_schedule_read(package.schedule.data, package.schedule.bytes, &arena, &schedule);
+    status = sn_schedules_read(package.schedule.data, package.schedule.bytes, &arena, &schedules);
     if (status) {
         result = fail(status, EXIT_ERROR);
-    } else if ((status = configure(&schedule, argc, argv, &options)) != SN_OK) {
+    } else if ((status = configure(&schedules, argc, argv, &options)) != SN_OK) {
         result = fail(status, EXIT_USAGE);
     } else {
-        result = run(&package, &schedule, &options, argv);
+        result = run(&package, &schedules, &options, argv);
     }
     sn_arena_free(&arena);
     sn_package_close(&package);
