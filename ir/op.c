@@ -17,6 +17,7 @@ enum {
     COLLECTIVE = SN_TRAIT_COLLECTIVE,
     SCHEDULE = SN_TRAIT_SCHEDULE,
     TYPED = SN_TRAIT_TYPED,
+    TRANSFER = SN_TRAIT_TRANSFER,
 };
 
 static const sn_op_info table[] = {

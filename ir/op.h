@@ -23,6 +23,7 @@ typedef enum sn_trait {
     SN_TRAIT_COLLECTIVE = 1 << 9, // communicates
     SN_TRAIT_SCHEDULE = 1 << 10,  // orders streams
     SN_TRAIT_TYPED = 1 << 11,     // the result type is stated, not inferred
+    SN_TRAIT_TRANSFER = 1 << 12,  // hands a value from one pipeline stage to another: done for its effect
 } sn_trait;
 
 typedef struct sn_op_info {

@@ -213,8 +213,8 @@ static void check_assign(verifier *v, const sn_op *op) {
 
 static void check_form(verifier *v, const sn_op *op) {
     sn_form form = v->module->form;
-    bool communicates =
-        sn_op_has(op->kind, SN_TRAIT_COLLECTIVE) || op->kind == SN_OP_SHARD || op->kind == SN_OP_AXIS_INDEX;
+    bool communicates = sn_op_has(op->kind, SN_TRAIT_COLLECTIVE | SN_TRAIT_TRANSFER) || op->kind == SN_OP_SHARD ||
+                        op->kind == SN_OP_AXIS_INDEX;
     bool scheduled = sn_op_has(op->kind, SN_TRAIT_SCHEDULE) || op->kind == SN_OP_KERNEL;
     if ((communicates && form == SN_FORM_GRAPH) || (scheduled && form != SN_FORM_SCHED))
         problem(v, "does not belong in %s form", sn_form_name(form));

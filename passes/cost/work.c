@@ -37,7 +37,8 @@ static double space_flops(const sn_op *op, sn_arena *scratch) {
 }
 
 bool sn_op_is_free(sn_op_kind kind) {
-    return sn_op_has(kind, SN_TRAIT_VIEW) || kind == SN_OP_CONSTANT || sn_op_has(kind, SN_TRAIT_SCHEDULE);
+    return sn_op_has(kind, SN_TRAIT_VIEW) || kind == SN_OP_CONSTANT ||
+           sn_op_has(kind, SN_TRAIT_SCHEDULE | SN_TRAIT_TRANSFER);
 }
 
 sn_work sn_op_work(const sn_op *op, sn_arena *scratch) {

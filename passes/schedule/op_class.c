@@ -2,7 +2,7 @@
 
 sn_op_class sn_op_class_of(sn_op_kind kind) {
     if (kind == SN_OP_KERNEL || kind == SN_OP_ASSIGN || kind == SN_OP_AXIS_INDEX ||
-        sn_op_has(kind, SN_TRAIT_COLLECTIVE | SN_TRAIT_SCHEDULE))
+        sn_op_has(kind, SN_TRAIT_COLLECTIVE | SN_TRAIT_TRANSFER | SN_TRAIT_SCHEDULE))
         return SN_CLASS_OUTSIDE;
     if (sn_op_has(kind, SN_TRAIT_POINTWISE)) return SN_CLASS_POINTWISE;
     if (sn_op_has(kind, SN_TRAIT_REDUCTION)) return SN_CLASS_REDUCTION;

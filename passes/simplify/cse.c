@@ -40,8 +40,8 @@ static void describe(sn_str *key, const sn_op *op) {
 }
 
 static bool may_merge(const sn_op *op) {
-    return op->n_results > 0 && op->kind != SN_OP_KERNEL && !sn_op_has(op->kind, SN_TRAIT_COLLECTIVE) &&
-           !sn_op_has(op->kind, SN_TRAIT_UPDATE);
+    return op->n_results > 0 && op->kind != SN_OP_KERNEL &&
+           !sn_op_has(op->kind, SN_TRAIT_COLLECTIVE | SN_TRAIT_TRANSFER | SN_TRAIT_UPDATE);
 }
 
 static bool same(const sn_str *a, const sn_str *b) {

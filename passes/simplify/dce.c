@@ -8,7 +8,8 @@
 #include "passes/pass.h"
 
 static bool is_dead(const sn_op *op) {
-    if (op->n_results == 0) return false; // assign, record, wait: done for their effect
+    // done for their effect: assign, record, wait, and recv, whose send would find no one
+    if (op->n_results == 0 || sn_op_has(op->kind, SN_TRAIT_TRANSFER)) return false;
     for (int i = 0; i < op->n_results; i++)
         if (sn_value_is_used(op->results[i])) return false;
     return true;

@@ -25,7 +25,8 @@ static bool is_known(const sn_value *value) {
 }
 
 static bool is_foldable(const folder *f, const sn_op *op) {
-    const unsigned never = SN_TRAIT_GENERATOR | SN_TRAIT_UPDATE | SN_TRAIT_COLLECTIVE | SN_TRAIT_SCHEDULE;
+    const unsigned never =
+        SN_TRAIT_GENERATOR | SN_TRAIT_UPDATE | SN_TRAIT_COLLECTIVE | SN_TRAIT_TRANSFER | SN_TRAIT_SCHEDULE;
     if (op->n_results != 1 || op->n_operands == 0 || sn_op_has(op->kind, never) || op->kind == SN_OP_KERNEL)
         return false;
     int64_t bytes = 0, count = sn_type_count(op->results[0]->type);

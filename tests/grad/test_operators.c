@@ -119,7 +119,7 @@ static void run_cases(const grad_case *cases, size_t n) {
 
 // Operators of training, distribution and schedules: no model holds them when it is differentiated.
 static bool has_no_gradient(sn_op_kind kind) {
-    static const unsigned traits = SN_TRAIT_UPDATE | SN_TRAIT_COLLECTIVE | SN_TRAIT_SCHEDULE;
+    static const unsigned traits = SN_TRAIT_UPDATE | SN_TRAIT_COLLECTIVE | SN_TRAIT_TRANSFER | SN_TRAIT_SCHEDULE;
     return (sn_op_info_of(kind)->traits & traits) || kind == SN_OP_KERNEL || kind == SN_OP_SHARD ||
            kind == SN_OP_ATTENTION_GRAD;
 }
