@@ -29,6 +29,7 @@ void sn_diags_add(sn_diags *diags, sn_severity severity, const char *code, const
 
 void sn_diags_print(const sn_diags *diags, size_t first, bool remarks, FILE *out) {
     static const char *const word[] = {[SN_REMARK] = "remark", [SN_WARNING] = "warning", [SN_ERROR] = "error"};
+    fflush(stdout); // where both go to one file, each stays whole
     for (size_t i = first; i < diags->count; i++) {
         const sn_diag *d = &diags->items[i];
         if (d->severity == SN_REMARK && !remarks) continue;

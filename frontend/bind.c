@@ -116,8 +116,16 @@ static sn_type bound_type(binding *b, const sn_onnx_port *port, const sn_onnx_sh
 static void report_open(binding *b) {
     const char *names = list_symbols(b, true, "'", "'");
     if (!*names) return;
+    bool batch = false; // whether a first dim is among them, which data does not settle
+    for (size_t i = 0; i < b->model->info.n_inputs; i++) {
+        const sn_onnx_port *port = &b->model->info.inputs[i];
+        batch |= port->rank > 0 && port->dim[0].symbol && !sn_map_get(&b->symbols, port->dim[0].symbol);
+    }
     sn_error(b->diags, "E0206", b->model->info.path,
-             sn_arena_printf(&b->arena, "give data with these dims, or %s", list_symbols(b, true, "--dim ", "=…")),
+             sn_arena_printf(&b->arena, "%s%s",
+                             batch ? "--batch N binds the first dim, data or --dim the others: "
+                                   : "give data with these dims, or ",
+                             list_symbols(b, true, "--dim ", "=…")),
              "symbolic dims are not bound: %s", names);
 }
 

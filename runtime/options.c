@@ -113,7 +113,7 @@ sn_status sn_run_options_parse(sn_run_options *options, int argc, char **argv) {
 
 sn_status sn_run_options_check(const sn_run_options *options) {
     if (!options->data) return sn_status_make("--data is missing: a folder with one .npy per input, or a token file");
-    if (!options->steps && !options->output) return sn_status_make("--steps is missing");
+    if (!options->steps && !options->output) return sn_status_make("--steps is missing: the steps to train, 1 or more");
     if (options->token_bytes != 2 && options->token_bytes != 4) return sn_status_make("--token-bytes is 2 or 4");
     if (options->eval_every && !options->eval_data) return sn_status_make("--eval-every needs --eval-data");
     if (options->checkpoint_every && !options->checkpoint)

@@ -40,6 +40,10 @@ static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *
     out->with_gradients = sn_options_has(options, "save-gradients");
     sn_train_rules(options, arena, &out->parameters);
     out->paddings = list_of(options, "padding-index", arena, &out->n_paddings);
+    if (out->clip < 0) {
+        sn_error(diags, "E0311", "--clip", "a norm, such as --clip 1.0; 0 clips nothing", "a norm is never negative");
+        return false;
+    }
     const char *optimizer = sn_options_text(options, "optimizer", NULL);
     return !optimizer || sn_optimizer_parse(optimizer, diags, &out->optimizer);
 }
@@ -48,7 +52,8 @@ static bool load_plan(const char *path, sn_diags *diags, sn_arena *arena, sn_pla
     json_error_t error;
     json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!json) {
-        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: line %d: %s", error.line, error.text);
+        const char *line = error.line > 0 ? sn_arena_printf(arena, "line %d: ", error.line) : "";
+        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: %s%s", line, error.text);
         return false;
     }
     bool good = sn_plan_from_json(json, path, diags, arena, out);
@@ -170,16 +175,32 @@ static bool run_passes(const sn_options *options, const sn_train_build *build, s
     return sn_passes_run(module, context, &pipeline);
 }
 
-static bool package(const sn_options *options, const sn_train_build *build, const sn_training *training,
-                    const sn_plan *plan, sn_module *module, sn_arena *arena, sn_diags *diags) {
+// cpu or cuda:sm_NN, and what is emitted for it.
+static bool check_target(const sn_options *options, sn_diags *diags) {
+    static const char arch[] = "cuda:sm_";
     const char *target = sn_options_text(options, "target", "cpu");
-    if (strncmp(target, "cuda", 4) == 0) {
-        if (strcmp(sn_options_text(options, "emit", "executable"), "source") == 0)
-            return sn_package_cuda_source(module, build->output, diags);
+    bool source = strcmp(sn_options_text(options, "emit", "executable"), "source") == 0;
+    size_t prefix = sizeof arch - 1, digits = strncmp(target, arch, prefix) ? 0 : strspn(target + prefix, "0123456789");
+    if (strcmp(target, "cpu") == 0) {
+        if (source)
+            sn_error(diags, "E0503", "--emit", "add --target cuda:sm_90 for the kernels' CUDA C",
+                     "kernels for cpu have no source: they are made as machine code");
+        return !source;
+    }
+    if (!digits || target[prefix + digits])
+        sn_error(diags, "E0504", "--target", "one of cpu, cuda:sm_NN (cuda:sm_90, say)", "'%s' is no target", target);
+    else if (!source)
         sn_error(diags, "E0503", "--target", "add --emit=source for the kernels' CUDA C, or use --target cpu",
                  "executables for %s are not made yet", target);
-        return false;
-    }
+    else
+        return true;
+    return false;
+}
+
+static bool package(const sn_options *options, const sn_train_build *build, const sn_training *training,
+                    const sn_plan *plan, sn_module *module, sn_arena *arena, sn_diags *diags) {
+    if (strcmp(sn_options_text(options, "target", "cpu"), "cpu") != 0)
+        return sn_package_cuda_source(module, build->output, diags);
     const char *model = options->arguments.data[0];
     char *path = realpath(model, NULL);
     struct stat info = {0};
@@ -205,11 +226,13 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     sn_arena arena = {0};
     sn_training training;
     sn_plan plan;
-    sn_onnx_mode mode;
+    sn_onnx_mode mode = SN_ONNX_AS_EXPORTED;
     sn_model_source source = {0};
     sn_module *module = NULL;
     bool good = read_training(options, &arena, diags, &training) & read_plan(options, diags, &arena, &plan) &
-                read_mode(options, diags, &mode);
+                read_mode(options, diags, &mode) & check_target(options, diags);
+    sn_plugins *plugins = sn_command_plugins(options, diags);
+    good = good && plugins;
     if (good) training.accumulate = plan.microbatches;
     int parts = good ? batch_parts(options, &plan) : 1;
     if (build->ranks && good && build->ranks != sn_plan_ranks(&plan))
@@ -221,12 +244,13 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     if (good) module = sn_onnx_import(source.model, &source.import, diags);
     if (module && !build->inference) sn_onnx_check_training(source.model, module, mode, diags);
     if (module) {
-        sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan};
+        sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan, .plugins = plugins};
         good = run_passes(options, build, module, &context) && module->form == SN_FORM_SCHED &&
                package(options, build, &training, &plan, module, &arena, diags);
     }
     bool made = module && good;
     sn_module_free(module);
+    sn_plugins_free(plugins);
     sn_model_source_close(&source);
     sn_arena_free(&arena);
     return made;

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void report(sn_status status, const char *subject, sn_diags *diags) {
+static void report(sn_status status, const char *code, const char *subject, sn_diags *diags) {
     if (!status) return;
-    sn_error(diags, "E0501", subject, NULL, "%s", sn_status_message(status));
+    sn_error(diags, code, subject, NULL, "%s", sn_status_message(status));
     sn_status_free(status);
 }
 
@@ -68,13 +68,13 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     void *library = NULL;
     size_t bytes = 0;
     sn_status status = sn_kernels_link(&kernels, 2, &library, &bytes);
+    report(status, "E0502", request->path, diags);
     if (!status) {
         sn_package package = {.schedule = {text.data, text.length},
                               .kernels = {library, bytes},
                               .constants = {constants.data, constants.length}};
-        status = write_all(request, &package, &schedule, &text);
+        report(write_all(request, &package, &schedule, &text), "E0702", request->path, diags);
     }
-    report(status, request->path, diags);
     sn_free(library);
     sn_str_free(&constants);
     sn_str_free(&text);
@@ -89,7 +89,7 @@ bool sn_package_cuda_source(const sn_module *module, const char *path, sn_diags 
     if (sn_kernels_lower(module, diags, &kernels)) {
         sn_str text = {0};
         sn_cuda_print(kernels.kirs, kernels.n, &text);
-        report(sn_file_write(path, text.data, text.length), path, diags);
+        report(sn_file_write(path, text.data, text.length), "E0702", path, diags);
         sn_str_free(&text);
     }
     sn_kernels_free(&kernels);

@@ -118,7 +118,10 @@ static bool split_names(const char *text, sn_diags *diags, char **left, char **r
 static sn_value *find_output(sn_builder *b, const char *name, sn_diags *diags) {
     sn_value *value = find_value(b->func, name);
     if (value && sn_dtype_is_float(value->type.dtype)) return value;
-    char *help = sn_arena_printf(&diags->arena, "the model's outputs are %s", list_outputs(b->func, diags));
+    char *help = sn_arena_printf(&diags->arena,
+                                 "write softmax_cross_entropy:LOGITS,LABELS, mse:OUTPUT,TARGET or OUTPUT; the model's "
+                                 "outputs are %s",
+                                 list_outputs(b->func, diags));
     sn_error(diags, "E0303", subject, help, value ? "\"%s\" is not a float tensor" : "there is no output \"%s\"", name);
     return NULL;
 }

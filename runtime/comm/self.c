@@ -12,7 +12,9 @@ static void destroy(sn_comm *comm) {
 
 static sn_status set_mesh(sn_comm *comm, const sn_schedule *schedule) {
     (void)comm;
-    if (schedule->ranks != 1) return sn_status_make("the program is for %lld ranks", (long long)schedule->ranks);
+    if (schedule->ranks != 1)
+        return sn_status_make("the program is for %lld ranks; use mpirun -n %lld", (long long)schedule->ranks,
+                              (long long)schedule->ranks);
     return SN_OK;
 }
 

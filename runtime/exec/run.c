@@ -136,10 +136,14 @@ static double step_tokens(const run *r) {
 static void check_finite(run *r, const sn_step_report *report) {
     bool loss = isfinite(report->loss), norm = !report->has_grad_norm || isfinite(report->grad_norm);
     if (loss && norm) return;
-    sn_error(&r->diags, "E0701", NULL,
-             "lower the learning rate, lengthen --warmup or clip gradients (--clip 1.0); --resume continues from a "
-             "checkpoint",
-             "the %s is not finite at step %" PRId64, loss ? "gradient norm" : "loss", report->step);
+    // before the first update the rate is not to blame
+    const char *help = report->step == 1
+                           ? "look for NaN or infinite values in the data and the weights, and for a batch without a "
+                             "label that counts"
+                           : "lower the learning rate, lengthen --warmup or clip gradients (--clip 1.0); --resume "
+                             "continues from a checkpoint";
+    sn_error(&r->diags, "E0701", NULL, help, "the %s is not finite at step %" PRId64, loss ? "gradient norm" : "loss",
+             report->step);
 }
 
 typedef struct programs { // "step", or "micro" and "update"

@@ -53,6 +53,14 @@ expect 1 'E0701' "$sennit" train "$models/mlp/dynamo-20-raw.onnx" --loss $loss -
     --data "$models/mlp/data" --optimizer sgd,lr=1e9
 train 2 'optimizer|--optimiser' --optimiser sgd --data data
 train 1 'E0305' --data data --optimizer adamw,rate=1
+train 1 'E0311' --data data --clip -1
+train 1 'E0504.*gpu' --data data --target gpu         # never another target than the one asked for
+train 1 'E0504' --data data --target cuda:90
+train 1 'E0503' --data data --target cuda:sm_90
+expect 1 'E0503.*source' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --loss $loss --emit source -o source
+train 1 'E0821' --data data --plugin absent.so
+train 1 'E0405.*read: unable to open' --data data --plan absent.json
+train 1 'softmax_cross_entropy:LOGITS' --data data --loss foo:logits,labels
 train 2 'data is missing' --steps 3                  # no data at all
 
 # Where nothing can be written, nothing is left.
@@ -69,7 +77,7 @@ fi
 (
     ulimit -f 8 # files of 4 KiB at most
     trap '' XFSZ
-    expect 1 'E05|write|large' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --loss $loss -o small
+    expect 1 'E0702.*write|large' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --loss $loss -o small
     [ -z "$(ls | grep '^small')" ] || { echo "a file that did not fit was left: $(ls)" >&2; failures=1; }
     exit $failures
 ) || failures=1
