@@ -28,6 +28,8 @@ sennit_require(MPI_C_FOUND "libopenmpi-dev openmpi-bin")
 find_package(OpenMP QUIET COMPONENTS C)
 sennit_require(OpenMP_C_FOUND libgomp1)
 find_package(Threads REQUIRED)
+find_package(ZLIB QUIET)
+sennit_require(ZLIB_FOUND zlib1g-dev)
 
 if(missing)
   message(FATAL_ERROR "missing packages; on Debian: apt-get install${missing}")

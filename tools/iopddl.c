@@ -1,0 +1,62 @@
+// `sennit iopddl`: solves a problem of the ASPLOS 2025 contest on intra-operator parallelism.
+#include "base/alloc.h"
+#include "passes/partition/intra/contest.h"
+#include "tools/options.h"
+
+#include <inttypes.h>
+
+static void print_numbers(const sn_network_answer *answer, bool feasible) {
+    printf("{\"cost\": ");
+    if (feasible)
+        printf("%" PRId64, answer->cost);
+    else
+        printf("null");
+    printf(", \"lower_bound\": %" PRId64 ", \"seconds\": %.3f}\n", answer->lower_bound, answer->seconds);
+}
+
+// False after a diagnostic.
+static bool report(const sn_network *network, const sn_network_answer *answer, const char *path, sn_diags *diags) {
+    if (answer->result == SN_NETWORK_INFEASIBLE)
+        sn_error(diags, "E0493", path, NULL, "no choice of strategies is allowed and keeps the usage limit");
+    else if (answer->result == SN_NETWORK_UNKNOWN)
+        sn_error(diags, "E0494", path, "give it more --seconds",
+                 "no choice within the usage limit of %" PRId64 " was found; the best has a peak of %" PRId64,
+                 network->limit, answer->peak);
+    return answer->result == SN_NETWORK_OPTIMAL || answer->result == SN_NETWORK_FEASIBLE;
+}
+
+static void solve(const sn_options *options, const char *path, sn_network *network, sn_diags *diags) {
+    const char *output = sn_options_text(options, "output", NULL);
+    sn_network_budget budget = {.seconds = sn_options_number(options, "seconds", 10),
+                                .work = (uint64_t)sn_options_int(options, "work", 0),
+                                .seed = (uint64_t)sn_options_int(options, "seed", 0)};
+    sn_network_answer answer = sn_network_solve(network, &budget);
+    bool feasible = report(network, &answer, path, diags);
+    if (feasible)
+        printf("%s: cost %" PRId64 "%s, peak %" PRId64 " of %" PRId64 "\n", path, answer.cost,
+               answer.result == SN_NETWORK_OPTIMAL ? " (optimal)" : "", answer.peak, network->limit);
+    if (feasible && output) {
+        sn_status status = sn_contest_write(output, answer.choice, network->n_nodes);
+        if (status) sn_error(diags, "E0804", output, NULL, "%s", sn_status_message(status));
+        sn_status_free(status);
+    }
+    print_numbers(&answer, feasible);
+    sn_free(answer.choice);
+}
+
+int sn_cmd_iopddl(int argc, char **argv) {
+    sn_options options;
+    int status = 0;
+    if (sn_command_parse(SN_COMMAND_IOPDDL, argc, argv, &options, &status)) {
+        const char *path = options.arguments.data[0];
+        sn_diags diags = {0};
+        sn_network network = {.limit = INT64_MAX};
+        if (sn_contest_read(path, &network, &diags)) solve(&options, path, &network, &diags);
+        sn_diags_print(&diags, 0, false, stderr);
+        status = diags.errors ? 1 : 0;
+        sn_network_free(&network);
+        sn_diags_free(&diags);
+    }
+    sn_options_free(&options);
+    return status;
+}
