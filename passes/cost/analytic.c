@@ -40,7 +40,7 @@ static double tiled(const sn_device *device, const sn_curve *curve, double rate,
 
 double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
     static const struct { int m, n; } tile[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}};
-    const sn_curve *curve = sn_device_curve(device);
+    const sn_curve *curve = device->curve;
     double rate = device->flops[rate_of(dtype)], width = (double)sn_dtype_bytes(dtype), best = INFINITY;
     double work = 2.0 * (double)batch * (double)m * (double)n * (double)k;
     double bytes = width * (double)batch * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
@@ -65,7 +65,7 @@ static double matmul_seconds(const sn_device *device, const sn_op *op) {
 }
 
 static double attention_seconds(const sn_device *device, const sn_op *op, sn_work work) {
-    const sn_curve *curve = sn_device_curve(device);
+    const sn_curve *curve = device->curve;
     double keys = (double)op->operands[1]->type.dim[2];
     double efficiency = curve->attention[op->kind == SN_OP_ATTENTION_GRAD] * keys / (keys + curve->attention_ramp);
     double rate = device->flops[rate_of(op->operands[0]->type.dtype)] * efficiency;
@@ -73,7 +73,7 @@ static double attention_seconds(const sn_device *device, const sn_op *op, sn_wor
 }
 
 double sn_analytic_op(const sn_device *device, const sn_op *op, sn_work work) {
-    const sn_curve *curve = sn_device_curve(device);
+    const sn_curve *curve = device->curve;
     if (sn_op_is_free(op->kind)) return 0;
     if (op->kind == SN_OP_MATMUL) return matmul_seconds(device, op);
     if (op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD) return attention_seconds(device, op, work);

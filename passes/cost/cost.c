@@ -74,11 +74,10 @@ double sn_cost_message(const sn_cost_model *model, double bytes, const sn_group 
     if (bytes <= 0) return 0;
     for (int i = 0; i < pair->n_levels; i++)
         if (pair->level[i].parties > 1)
-            seconds =
-                sn_device_curve(model->device)->library_issue + pair->level[i].alpha + bytes / pair->level[i].beta;
+            seconds = model->device->curve->library_issue + pair->level[i].alpha + bytes / pair->level[i].beta;
     return seconds;
 }
 
 double sn_cost_copy(const sn_cost_model *model, double bytes) {
-    return bytes > 0 ? sn_device_curve(model->device)->start + bytes / model->device->host_link : 0;
+    return bytes > 0 ? model->device->curve->start + bytes / model->device->host_link : 0;
 }

@@ -2,15 +2,12 @@
 
 #include <string.h>
 
-static const sn_curve curves[] = {
-#define SN_CURVE(...) {__VA_ARGS__},
+#define SN_CURVE(name, ...) static const sn_curve curve_##name = {#name, __VA_ARGS__};
 #include "passes/cost/curves.def"
 #undef SN_CURVE
-};
 
-// The curve of each device is looked up when the device is; the table itself stays constant.
 static const sn_device devices[] = {
-#define SN_DEVICE(...) {__VA_ARGS__},
+#define SN_DEVICE(name, curve, ...) {name, &curve_##curve, __VA_ARGS__},
 #include "passes/cost/devices.def"
 #undef SN_DEVICE
 };
@@ -23,12 +20,6 @@ const sn_device *sn_device_find(const char *name) {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (strcmp(devices[i].name, name) == 0) return &devices[i];
     return NULL;
-}
-
-const sn_curve *sn_device_curve(const sn_device *device) {
-    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
-        if (strcmp(curves[i].name, device->curve) == 0) return &curves[i];
-    SN_BUG("device %s has no curve %s", device->name, device->curve);
 }
 
 const char *sn_device_names(sn_arena *scratch) {

@@ -28,7 +28,7 @@ typedef struct sn_curve {
 
 typedef struct sn_device {
     const char *name;
-    const char *curve;           // of its architecture
+    const sn_curve *curve;       // of its architecture
     double memory;               // bytes
     double flops[SN_RATE_COUNT]; // peak of dense contractions, per second; 0: it cannot
     double vector_flops;         // of the rest, per second
@@ -39,6 +39,5 @@ typedef struct sn_device {
 
 const sn_device *sn_device_find(const char *name); // NULL when it is not known
 const sn_device *sn_device_at(size_t index);       // NULL behind the last: for messages and tables
-const sn_curve *sn_device_curve(const sn_device *device);
 // The names, comma-separated, in scratch memory.
 const char *sn_device_names(sn_arena *scratch);

@@ -2,6 +2,8 @@
 #include "ir/factors.h"
 #include "passes/cost/analytic.h"
 
+#include <math.h>
+
 bool sn_op_is_contraction(sn_op_kind kind) {
     static const bool contraction[SN_OP_COUNT] = {
         [SN_OP_MATMUL] = true,           [SN_OP_CONV] = true,      [SN_OP_CONV_INPUT_GRAD] = true,
@@ -28,12 +30,28 @@ static double attention_flops(const sn_op *op) {
     return 2 * points * ((double)q.dim[3] + (double)v.dim[3]) * products * seen;
 }
 
+// A contraction: its whole space. The rest visits each element of its largest value.
 static double space_flops(const sn_op *op, sn_arena *scratch) {
-    sn_factors factors;
-    sn_factors_of(op, scratch, &factors);
     double points = 1;
-    for (int i = 0; i < factors.n; i++) points *= (double)factors.factor[i].size;
+    if (sn_op_is_contraction(op->kind)) {
+        sn_factors factors;
+        sn_factors_of(op, scratch, &factors);
+        for (int i = 0; i < factors.n; i++) points *= (double)factors.factor[i].size;
+    } else {
+        for (int i = 0; i < op->n_operands; i++) points = fmax(points, (double)sn_type_count(op->operands[i]->type));
+        for (int i = 0; i < op->n_results; i++) points = fmax(points, (double)sn_type_count(op->results[i]->type));
+    }
     return points * flops_per_point(op->kind);
+}
+
+// Operands read and results written; of a value that is read in part, the part.
+static double moved_bytes(const sn_op *op) {
+    double bytes = 0;
+    bool part = op->kind == SN_OP_GATHER || op->kind == SN_OP_SLICE || op->kind == SN_OP_SHARD;
+    for (int i = 0; i < op->n_results; i++) bytes += (double)sn_type_bytes(op->results[i]->type);
+    if (part) bytes *= 2;
+    for (int i = part; i < op->n_operands; i++) bytes += (double)sn_type_bytes(op->operands[i]->type);
+    return bytes;
 }
 
 bool sn_op_is_free(sn_op_kind kind) {
@@ -44,8 +62,7 @@ bool sn_op_is_free(sn_op_kind kind) {
 sn_work sn_op_work(const sn_op *op, sn_arena *scratch) {
     sn_work work = {0};
     if (sn_op_is_free(op->kind)) return work;
-    for (int i = 0; i < op->n_operands; i++) work.bytes += (double)sn_type_bytes(op->operands[i]->type);
-    for (int i = 0; i < op->n_results; i++) work.bytes += (double)sn_type_bytes(op->results[i]->type);
+    work.bytes = moved_bytes(op);
     if (op->kind == SN_OP_KERNEL) {
         SN_FOR_OPS(inner, sn_op_func(op, "body")) {
             work.flops += sn_op_work(inner, scratch).flops;

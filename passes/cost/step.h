@@ -1,0 +1,42 @@
+// A training step under a plan: seconds, and bytes by class, from what each pipeline stage costs. Whoever knows the
+// stages (the search from a model's ops, transformer.h from a shape) fills sn_stage; this file knows schedules,
+// gradient reduction, ZeRO and the optimizer. Closed forms: they are what the simulator gives for equal micro-batches.
+#pragma once
+#include "passes/cost/cost.h"
+
+typedef enum sn_remat { SN_REMAT_NONE, SN_REMAT_SELECTIVE, SN_REMAT_FULL } sn_remat;
+
+// Bytes of one device.
+typedef struct sn_memory {
+    double parameters, gradients, optimizer;
+    double activations; // saved for the backward pass, of all micro-batches in flight
+    double transient;   // alive inside one block: gradients of activations, logits, rematerialised values
+    double buffers;     // of communication: gathered parameters, messages
+} sn_memory;
+double sn_memory_total(const sn_memory *memory);
+
+// One pipeline stage, of one rank.
+typedef struct sn_stage {
+    double forward, backward; // seconds of a micro-batch, with what the stage's own collectives expose
+    double reduce;            // seconds of the gradients' reduction over data-parallel ranks
+    double gather;            // seconds of gathering updated parameters (ZeRO-1, 2)
+    double update;            // seconds of the optimizer
+    double message;           // seconds of one message to the next stage
+    sn_memory memory;
+} sn_stage;
+
+typedef struct sn_pipeline {
+    int stages, chunks; // chunks: model chunks of a stage, interleaved 1F1B when above 1
+    int64_t microbatches;
+    bool overlap_messages; // messages hide behind computation in the steady state
+    bool overlap_reduce;   // gradients are reduced while the last micro-batch's backward runs
+    bool overlap_gather;   // updated parameters are gathered while the next step's first forward runs
+} sn_pipeline;
+
+typedef struct sn_step {
+    double seconds;
+    double compute, bubble, messages, reduce, update; // what the seconds are made of, on the slowest stage
+    sn_memory memory;                                 // of the stage that needs the most
+    int fullest;                                      // that stage
+} sn_step;
+sn_step sn_step_of(const sn_pipeline *pipeline, const sn_stage *stages);

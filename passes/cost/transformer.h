@@ -1,0 +1,43 @@
+// Transformers as their shape: the ops of a block, of the embedding and of the head are built in the IR with the local
+// shapes that a plan gives them, and priced by the cost model. For planning before there is a graph, and for holding
+// the cost model against measured steps.
+#pragma once
+#include "passes/cost/step.h"
+
+typedef struct sn_transformer {
+    int64_t layers, hidden, ffn, heads, kv_heads, head, vocab, sequence;
+    int64_t value_head;                                    // 0: as head
+    int64_t experts, top_k, expert_ffn, shared_ffn, dense; // a mixture: the first `dense` layers are none
+    int64_t query_rank, kv_rank, rope;                     // latent attention (DeepSeek-V2, 2024); 0: none
+    bool gated, rms_norm, biased, causal, tied, positions; // positions: a learned table
+    bool dropout;
+} sn_transformer;
+
+typedef struct sn_degrees {
+    int64_t tensor, context, expert, data, pipeline; // data: ranks with different samples
+    int64_t expert_tensor;                           // 0: as tensor
+    bool sequence;                             // the parts between tensor-parallel ones are cut along the sequence
+    int zero;                                  // stage
+    int64_t chunks, micro_batch, microbatches; // chunks: model chunks of a pipeline stage
+    sn_remat remat;
+} sn_degrees;
+
+// What the software under measurement does; none of it is a number that was fitted.
+typedef struct sn_runtime {
+    sn_dtype dtype;        // of activations and of the parameters that compute
+    bool eight_bit;        // products in 8 bits
+    bool flash;            // attention is one kernel
+    bool fused_head;       // the loss keeps no f32 copy of the logits
+    bool master;           // f32 parameters beside those that compute
+    double gradient_bytes; // of one parameter's gradient, as it is kept
+    double reduce_bytes;   // as it travels
+    bool overlap_tensor;   // tensor-parallel collectives hide behind products, in chunks
+    bool overlap_messages, overlap_reduce, overlap_gather;
+    bool captured;     // a CUDA graph: the host issues nothing
+    bool shard_layers; // ZeRO-3 gathers a layer at once, ahead of its use (FSDP)
+    int gathers;       // ZeRO-3: collectives of one layer when it does not
+} sn_runtime;
+
+sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
+                            const sn_degrees *degrees, const sn_runtime *runtime);
+double sn_transformer_parameters(const sn_transformer *shape);
