@@ -13,6 +13,7 @@
 
 static const format *const formats[] = {
     &format_piper,
+    &format_dnn_partitioning,
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
