@@ -35,7 +35,7 @@ typedef struct loads {
     uint64_t *crossing;  // [ideals][net_words]
     double *best;        // [ideals][hosts + 1][accelerators + 1]
     double bound;        // only plans below this count
-    double absorbed;     // accelerator time that a host takes within the bound, at most
+    double *absorbed;    // [hosts + 1] most accelerator time that so many hosts save within the bound
     double total;
 } loads;
 
@@ -125,6 +125,7 @@ static void init(loads *l, const sn_load_problem *p, sn_ideals ideals) {
         find_crossing(l, i);
     }
     l->total = l->cuts[ideals.count - 1].accelerator;
+    l->absorbed = sn_alloc(sizeof(double) * (size_t)(p->hosts + 1));
 }
 
 static void release(loads *l) {
@@ -133,6 +134,7 @@ static void release(loads *l) {
     sn_free(l->net_units);
     sn_free(l->crossing);
     sn_free(l->best);
+    sn_free(l->absorbed);
 }
 
 static bool touches_stage(const loads *l, int net, int from, int to) {
@@ -166,28 +168,41 @@ static double host_load(const loads *l, int from, int to) {
     return b->accelerator_only > a->accelerator_only ? INFINITY : b->host - a->host;
 }
 
-// A host that runs units for U seconds saves the accelerators at most this much time.
-static double most_absorbed(const sn_load_problem *p, double bound) {
-    double ratio = 0, free = 0;
-    if (p->hosts == 0) return 0;
+typedef struct ratio {
+    double accelerator, host;
+} ratio;
+
+static int by_ratio(const void *left, const void *right) {
+    const ratio *a = left, *b = right;
+    double x = a->accelerator * b->host, y = b->accelerator * a->host;
+    return x > y ? -1 : x < y;
+}
+
+// The most accelerator time that `hosts` hosts save within the bound: the units that gain most, the last one in part.
+static double most_absorbed(const sn_load_problem *p, double bound, int hosts) {
+    ratio *units = sn_alloc(sizeof *units * (size_t)(p->units + 1));
+    double saved = 0, room = hosts > 0 ? hosts * bound : -1;
+    int count = 0;
     for (int u = 0; u < p->units; ++u) {
         if (isinf(p->accelerator_time[u]) || isinf(p->host_time[u])) continue;
-        if (p->host_time[u] > 0) {
-            ratio = fmax(ratio, p->accelerator_time[u] / p->host_time[u]);
-        } else {
-            free += p->accelerator_time[u];
-        }
+        units[count++] = (ratio){p->accelerator_time[u], p->host_time[u]};
     }
-    return p->hosts * (isinf(bound) ? INFINITY : bound * ratio) + free;
+    qsort(units, (size_t)count, sizeof *units, by_ratio);
+    for (int i = 0; i < count && room >= 0; ++i) {
+        double part = units[i].host > room ? room / units[i].host : 1;
+        saved += part * units[i].accelerator;
+        room -= units[i].host;
+    }
+    sn_free(units);
+    return saved;
 }
 
-static double room(const loads *l, int accelerators) {
-    return accelerators == 0 ? l->absorbed : accelerators * l->bound + l->absorbed;
-}
-
-// The least accelerator time of a downset from which so many accelerators can do the rest.
-static double least_behind(const loads *l, int accelerators_left) {
-    return (l->total - room(l, accelerators_left)) - 1e-9 * l->total;
+// Whether units of a plan below the bound may be left behind the downset for so many devices. Without a host, the nets
+// that cross cost what is behind at least once.
+static bool rest_fits(const loads *l, const cut *c, int accelerators, int hosts) {
+    double rest = l->total - c->accelerator + (hosts == 0 ? c->crossing : 0);
+    double room = (accelerators > 0 ? accelerators * l->bound : 0) + l->absorbed[hosts];
+    return rest <= room + 1e-9 * l->total;
 }
 
 static void relax(loads *l, int from, int to, double accelerator, double host) {
@@ -210,37 +225,53 @@ static void relax(loads *l, int from, int to, double accelerator, double host) {
     }
 }
 
-// The fewest accelerators with which some plan below the bound reaches the downset; -1 when none does.
-static int fewest_accelerators(const loads *l, int ideal) {
-    const double *best = best_of(l, ideal);
-    for (int a = 0; a <= l->p->accelerators; ++a) {
-        for (int h = 0; h <= l->p->hosts; ++h) {
-            if (best[h * (l->p->accelerators + 1) + a] < l->bound) return a;
+// The ways to go on from a downset: by device counts, those that a plan below the bound may have used so far.
+typedef struct ways {
+    bool accelerator, host;   // some may take another
+    double least_accelerator; // the least accelerator time up to the next cut, if an accelerator comes next
+} ways;
+
+static ways find_ways(const loads *l, int from) {
+    const sn_load_problem *p = l->p;
+    const double *best = best_of(l, from);
+    ways w = {.least_accelerator = INFINITY};
+    for (int h = 0; h <= p->hosts; ++h) {
+        for (int a = 0; a <= p->accelerators; ++a) {
+            int hosts = p->hosts - h, left = p->accelerators - a;
+            if (!(best[h * (p->accelerators + 1) + a] < l->bound) || !rest_fits(l, &l->cuts[from], left, hosts))
+                continue;
+            w.host |= hosts > 0;
+            if (left == 0) continue;
+            double room = (left > 1 ? (left - 1) * l->bound : 0) + l->absorbed[hosts];
+            w.accelerator = true;
+            w.least_accelerator = fmin(w.least_accelerator, l->total - room - 1e-9 * l->total);
         }
     }
-    return -1;
+    return w;
 }
 
 static void extend(loads *l, int from) {
-    int fewest = fewest_accelerators(l, from), left = l->p->accelerators - fewest;
-    double start = l->cuts[from].accelerator;
-    if (fewest < 0 || start < least_behind(l, left)) return;
-    double most = start + fmax(l->bound, l->absorbed), least = least_behind(l, left > 0 ? left - 1 : 0);
+    ways w = find_ways(l, from);
+    if (!w.accelerator && !w.host) return;
+    const cut *start = &l->cuts[from];
+    double most = start->accelerator + fmax(l->bound, l->absorbed[l->p->hosts]);
     for (int to = from + 1; to < l->ideals.count && l->cuts[to].accelerator <= most; ++to) {
-        // A host leaves all accelerators to the rest.
-        double host = host_load(l, from, to);
-        bool host_counts = l->p->hosts > 0 && host < l->bound;
-        if (!host_counts && l->cuts[to].accelerator < least) continue;
+        const cut *c = &l->cuts[to];
+        bool by_host = w.host && c->host - start->host < l->bound;
+        bool by_accelerator = w.accelerator && c->accelerator >= w.least_accelerator &&
+                              c->accelerator - start->accelerator + fabs(c->crossing - start->crossing) < l->bound;
+        if (!by_host && !by_accelerator) continue;
         if (!sn_ideal_within(&l->ideals, sn_ideal(&l->ideals, from), sn_ideal(&l->ideals, to))) continue;
-        double accelerator = accelerator_load(l, from, to);
-        if (accelerator < l->bound || host_counts) relax(l, from, to, accelerator, host);
+        double host = by_host ? host_load(l, from, to) : INFINITY;
+        double accelerator = by_accelerator ? accelerator_load(l, from, to) : INFINITY;
+        if (accelerator < l->bound || host < l->bound) relax(l, from, to, accelerator, host);
     }
 }
 
 static void run(loads *l, double bound) {
     long cells = (long)l->ideals.count * (l->p->hosts + 1) * (l->p->accelerators + 1);
     l->bound = bound;
-    l->absorbed = most_absorbed(l->p, bound);
+    for (int hosts = 0; hosts <= l->p->hosts; ++hosts) l->absorbed[hosts] = most_absorbed(l->p, bound, hosts);
     for (long i = 0; i < cells; ++i) l->best[i] = INFINITY;
     best_of(l, 0)[0] = 0;
     for (int i = 0; i + 1 < l->ideals.count; ++i) extend(l, i);
@@ -329,7 +360,7 @@ bool sn_loads_solve(const sn_load_problem *p, sn_load_plan *out) {
         } else {
             double total = 0;
             for (int u = 0; u < p->units; ++u) total += isinf(p->accelerator_time[u]) ? 0 : p->accelerator_time[u];
-            double spared = most_absorbed(p, out->objective);
+            double spared = most_absorbed(p, out->objective, p->hosts);
             out->lower_bound = p->accelerators > 0 ? fmax(0, (total - spared) / p->accelerators) : 0;
         }
     }
