@@ -130,16 +130,54 @@ static void factors_transpose(space *s) {
     }
 }
 
-// Dims that pass unchanged are parallel, the others whole: slice, pad.
-static void factors_unchanged_dims(space *s) {
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+// A dim of whole blocks of `block` elements, of which a block's inside may be cut: it is the same in all blocks.
+static void give_blocks(space *s, bool result, int which, int dim, int64_t block, int inside) {
+    int64_t size = result ? result_type(s, which).dim[dim] : operand_type(s, which).dim[dim];
+    if (size != block) give(s, result, which, dim, add_factor(s, SN_FACTOR_WHOLE, size / block));
+    give(s, result, which, dim, inside);
+}
+
+// Dims that pass unchanged are parallel. Where a slice or a pad begins and ends between blocks (q, k and v in a fused
+// dim of 3 h), the blocks' inside is parallel; the rest is whole.
+static void factors_blocks(space *s) {
     sn_type x = operand_type(s, 0), y = result_type(s, 0);
-    const int64_t *steps = s->op->kind == SN_OP_SLICE ? sn_op_ints(s->op, "steps", NULL) : NULL;
+    bool slice = s->op->kind == SN_OP_SLICE;
+    const int64_t *steps = slice ? sn_op_ints(s->op, "steps", NULL) : NULL;
+    const int64_t *low = sn_op_ints(s->op, slice ? "starts" : "low", NULL);
     for (int d = 0; d < y.rank; d++) {
-        bool same = x.dim[d] == y.dim[d] && (!steps || steps[d] == 1);
-        if (!same) continue;
-        int f = add_factor(s, SN_FACTOR_PARALLEL, y.dim[d]);
-        give_result(s, 0, d, f);
-        give_operand(s, 0, d, f);
+        if (steps && steps[d] != 1) continue;
+        int64_t block = common_divisor(common_divisor(x.dim[d], y.dim[d]), low[d]);
+        if (block <= 1) continue;
+        int f = add_factor(s, SN_FACTOR_PARALLEL, block);
+        give_blocks(s, false, 0, d, block, f);
+        give_blocks(s, true, 0, d, block, f);
+    }
+}
+
+// The dims beside the axis are parallel, and along it the inside of blocks that divide all parts.
+static void factors_concat(space *s) {
+    sn_type y = result_type(s, 0);
+    int axis = (int)sn_op_int(s->op, "axis"), n = s->op->n_operands;
+    int64_t block = y.dim[axis];
+    for (int i = 0; i < n; i++) block = common_divisor(block, operand_type(s, i).dim[axis]);
+    for (int d = 0; d < y.rank; d++) {
+        if (d == axis && block <= 1) continue;
+        if (d == axis && s->out->n + n + 2 >= SN_MAX_FACTORS) continue; // one factor for each part
+        int f = add_factor(s, SN_FACTOR_PARALLEL, d == axis ? block : y.dim[d]);
+        for (int i = 0; i < n; i++) {
+            if (d == axis)
+                give_blocks(s, false, i, d, block, f);
+            else
+                give_operand(s, i, d, f);
+        }
+        if (d == axis)
+            give_blocks(s, true, 0, d, block, f);
+        else
+            give_result(s, 0, d, f);
     }
 }
 
@@ -188,11 +226,12 @@ static void gather_dims(space *s, bool grad) {
     int at = 0;
     for (int d = 0; d < table.rank; d++) {
         if (d == axis) {
-            if (!grad) {
-                int cut = add_factor(s, SN_FACTOR_SUM, table.dim[d]);
-                s->out->factor[cut].masked = true;
+            int cut = add_factor(s, grad ? SN_FACTOR_PARALLEL : SN_FACTOR_SUM, table.dim[d]);
+            s->out->factor[cut].masked = true;
+            if (grad)
+                give_result(s, 0, d, cut);
+            else
                 give_operand(s, 0, d, cut);
-            }
             for (int i = 0; i < indices.rank; i++, at++) {
                 int f = add_factor(s, grad ? SN_FACTOR_SUM : SN_FACTOR_PARALLEL, indices.dim[i]);
                 give_operand(s, grad ? 0 : 1, i, f);
@@ -352,24 +391,27 @@ static void factors_cross_entropy(space *s) {
     }
 }
 
-// Batch and heads (groups of query heads that share a key head) are parallel; sequence and head size stay whole.
+// Batch, heads (groups of query heads that share a key head) and queries are parallel: each query sees all keys, and
+// the gradients of keys and values are sums over queries. Keys and head size stay whole.
 static void factors_attention(space *s) {
     bool grad = s->op->kind == SN_OP_ATTENTION_GRAD;
     sn_type q = operand_type(s, 0), k = operand_type(s, 1);
     int mask = grad ? 6 : 3, has_mask = s->op->n_operands > mask;
     int b = add_factor(s, SN_FACTOR_PARALLEL, q.dim[0]), g = add_factor(s, SN_FACTOR_PARALLEL, k.dim[1]);
     int r = add_factor(s, SN_FACTOR_WHOLE, q.dim[1] / k.dim[1]);
-    // Which operands and results have the query's heads; the others have the key's.
+    int queries = add_factor(s, grad ? SN_FACTOR_SUM : SN_FACTOR_PARALLEL, q.dim[2]);
+    // Which operands and results have the query's heads and rows; the others have the key's.
     static const bool query_operand[] = {true, false, false, true, true, true}, query_result[] = {true, false, false};
     for (int i = 0; i < (grad ? 6 : 3); i++) {
         give_operand(s, i, 0, b);
         give_operand(s, i, 1, g);
-        if (query_operand[i]) give_operand(s, i, 1, r);
+        if (query_operand[i]) give_operand(s, i, 1, r), give_operand(s, i, 2, queries);
     }
     for (int i = 0; i < s->op->n_results; i++) {
+        bool query = !grad || query_result[i];
         give_result(s, i, 0, b);
         give_result(s, i, 1, g);
-        if (!grad || query_result[i]) give_result(s, i, 1, r);
+        if (query) give_result(s, i, 1, r), give_result(s, i, 2, queries);
     }
     if (!has_mask) return;
     int lead = 4 - operand_type(s, mask).rank;
@@ -378,6 +420,7 @@ static void factors_attention(space *s) {
         give_operand(s, mask, 1 - lead, g);
         give_operand(s, mask, 1 - lead, r);
     }
+    if (lead < 3) give_operand(s, mask, 2 - lead, queries);
 }
 
 // Parameter, gradient and moments share every dim; rates and steps are scalars.
@@ -402,9 +445,9 @@ static void (*const rules[SN_OP_COUNT])(space *) = {
     [SN_OP_RESHAPE] = factors_reshape,
     [SN_OP_TRANSPOSE] = factors_transpose,
     [SN_OP_BROADCAST] = factors_pointwise,
-    [SN_OP_SLICE] = factors_unchanged_dims,
-    [SN_OP_PAD] = factors_unchanged_dims,
-    [SN_OP_CONCAT] = factors_along_axis,
+    [SN_OP_SLICE] = factors_blocks,
+    [SN_OP_PAD] = factors_blocks,
+    [SN_OP_CONCAT] = factors_concat,
     [SN_OP_GATHER] = factors_gather,
     [SN_OP_GATHER_GRAD] = factors_gather_grad,
     [SN_OP_GATHER_ELEMENTS] = factors_elements,

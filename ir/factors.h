@@ -6,7 +6,7 @@
 
 typedef enum sn_factor_kind {
     SN_FACTOR_PARALLEL, // parts are independent
-    SN_FACTOR_SUM,      // parts are summed: cutting it leaves a partial sum
+    SN_FACTOR_SUM,      // parts are summed: cutting it leaves a partial sum in results that do not have it
     SN_FACTOR_MAX,      // parts are joined by the larger
     SN_FACTOR_MIN,      // parts are joined by the smaller
     SN_FACTOR_WHOLE,    // must not be cut

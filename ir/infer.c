@@ -112,6 +112,14 @@ static const char *infer_iota(const query *q) {
     return axis_attr(q, "axis", q->out[0].rank, &axis);
 }
 
+static const char *infer_random(const query *q) {
+    int n;
+    const int64_t *dims = ints_attr(q, "dims", &n);
+    REQUIRE(q, q->n_operands == 2 + n, "a random part needs a start for each dim that is cut");
+    for (int i = 0; i < n; i++) REQUIRE(q, dims[i] >= 0 && dims[i] < q->out[0].rank, "there is no such dim");
+    return NULL;
+}
+
 static const char *infer_reshape(const query *q) {
     sn_type from = type_of(q, 0), to = q->out[0];
     REQUIRE(q, from.dtype == to.dtype, "a reshape keeps the element type");
@@ -513,7 +521,7 @@ static const char *(*const rules[SN_OP_COUNT])(const query *) = {
     [SN_OP_CAST] = infer_cast,
     [SN_OP_CONSTANT] = infer_stated,
     [SN_OP_IOTA] = infer_iota,
-    [SN_OP_RANDOM_UNIFORM] = infer_stated,
+    [SN_OP_RANDOM_UNIFORM] = infer_random,
     [SN_OP_RESHAPE] = infer_reshape,
     [SN_OP_TRANSPOSE] = infer_transpose,
     [SN_OP_BROADCAST] = infer_broadcast,

@@ -30,11 +30,12 @@ const char *sn_reference_iota(const sn_op *op, const sn_tensor *in, sn_tensor *o
     return NULL;
 }
 
-// The element index counts in the whole tensor (`global`), of which the result may be a part along `dim`.
+// The element index counts in the whole tensor (`global`), of which the result may be a part along `dims`.
 const char *sn_reference_random(const sn_op *op, const sn_tensor *in, sn_tensor *out) {
     int rank;
     const int64_t *global = sn_op_ints(op, "global", &rank);
-    int64_t cut = sn_op_int(op, "dim"), start = op->n_operands > 2 ? sn_at_i64(&in[2], 0) : 0;
+    int n_cut;
+    const int64_t *cut = sn_op_ints(op, "dims", &n_cut);
     int64_t stride[SN_MAX_RANK] = {0}, whole = 1;
     if (!sn_op_attr(op, "global")) global = out->type.dim, rank = out->type.rank; // not cut
     if (rank != out->type.rank) return "the whole tensor has another rank than its part";
@@ -44,7 +45,8 @@ const char *sn_reference_random(const sn_op *op, const sn_tensor *in, sn_tensor 
     }
     sn_walk w = sn_walk_over(out->type);
     sn_walk_add(&w, stride);
-    int64_t base = cut >= 0 && cut < rank ? start * stride[cut] : 0;
+    int64_t base = 0;
+    for (int i = 0; i < n_cut; i++) base += sn_at_i64(&in[2 + i], 0) * stride[cut[i]];
     uint64_t seed = (uint64_t)sn_at_i64(&in[0], 0);
     uint32_t step = (uint32_t)sn_at_i64(&in[1], 0), id = (uint32_t)sn_op_int(op, "id");
     for (; w.left; sn_walk_next(&w))

@@ -55,7 +55,7 @@ static sn_type local_type(const frame *f, const sn_value *value) {
 static sn_type whole_type(const sn_module *module, bool f64, const sn_value *value) {
     sn_type type = value->type;
     if (module->form == SN_FORM_SCHED)
-        for (int d = 0; d < type.rank; d++) type.dim[d] *= sn_mesh_size(&module->mesh, value->layout.dim[d]);
+        type = sn_whole_type(&module->mesh, type, value->layout);
     return as_computed(f64, type);
 }
 
@@ -201,10 +201,27 @@ static const char *run_generator(const frame *f, const sn_op *op, int64_t rank, 
     return problem;
 }
 
+// Whether an op of dist form counts elements from the start of a dim that is cut: its local form has other attributes,
+// or other ops (passes/partition/localize.c).
+static bool needs_place(const sn_op *op) {
+    const sn_value *x = op->operands[0], *y = op->results[0];
+    if (op->kind == SN_OP_SLICE || op->kind == SN_OP_PAD) {
+        for (int d = 0; d < y->type.rank; d++)
+            if (y->layout.dim[d] && x->type.dim[d] != y->type.dim[d]) return true;
+        return false;
+    }
+    if (op->kind == SN_OP_GATHER) return x->layout.dim[sn_op_int(op, "axis")] != 0;
+    if (op->kind == SN_OP_GATHER_GRAD) return y->layout.dim[sn_op_int(op, "axis")] != 0;
+    bool attends = op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD;
+    return attends && sn_op_int(op, "causal") && x->layout.dim[2];
+}
+
 static const char *run_on_one(frame *f, const sn_op *op, int64_t rank, const sn_tensor *in, sn_tensor *out) {
     if (op->kind == SN_OP_KERNEL) return run_kernel(f, op, rank, in, out);
     if (f->form == SN_FORM_DIST && (op->kind == SN_OP_IOTA || op->kind == SN_OP_RANDOM_UNIFORM))
         return run_generator(f, op, rank, in, out);
+    if (f->form == SN_FORM_DIST && op->n_operands && op->n_results && needs_place(op))
+        return "the op depends on the rank's place: localize the module first";
     return sn_evaluate(op, in, out);
 }
 
@@ -222,7 +239,10 @@ static const char *run_on_rank(frame *f, const sn_op *op, int64_t r, sn_tensor *
 static const char *run_parts(frame *f, const sn_op *op, sn_tensor **in, sn_tensor **out) {
     if (is_collective(op) && f->mesh->n_axes > 0) {
         if (f->ranks != sn_mesh_ranks(f->mesh)) return "a collective inside of a kernel";
-        sn_mesh_collective(f->mesh, op, op->n_operands ? in[0] : NULL, out[0]);
+        if (f->form == SN_FORM_DIST && op->n_operands)
+            sn_mesh_relayout(f->mesh, op, in[0], out[0]);
+        else
+            sn_mesh_collective(f->mesh, op, op->n_operands ? in[0] : NULL, out[0]);
         return NULL;
     }
     for (int64_t r = 0; r < f->ranks; r++) {
@@ -359,7 +379,7 @@ static const char *join_results(frame *f, const sn_func *func, sn_tensor *result
     for (size_t i = 0; !problem && i < func->results.count; i++) {
         const sn_value *value = func->results.data[i];
         sn_tensor *parts;
-        problem = get_parts(f, value, &parts);
+        problem = value->layout.partial ? "a partial sum leaves the function" : get_parts(f, value, &parts);
         if (!problem)
             problem =
                 sn_mesh_join(f->mesh, value->layout, parts, whole_type(f->interp->module, f->f64, value), &results[i]);

@@ -331,12 +331,27 @@ static sn_axes parse_axes(parser *p) {
     return axes;
 }
 
+// "dp.tp", or "dp.tp:1:8" with the `outer` of each axis.
+static void parse_cut(parser *p, sn_layout *layout, int dim) {
+    const sn_mesh *mesh = &p->module->mesh;
+    int64_t outer[SN_MAX_AXES];
+    layout->dim[dim] = parse_axes(p);
+    if (!at_punctuation(p, ':')) return;
+    for (int a = 0; a < mesh->n_axes && !p->failed; a++) {
+        if (!(layout->dim[dim] >> a & 1)) continue;
+        expect(p, ':');
+        outer[a] = expect_int(p, 1, "a number of parts");
+        if (outer[a] > INT32_MAX) FAIL(p, "a dim has fewer parts");
+    }
+    if (!p->failed) sn_layout_set_dim(mesh, layout, dim, layout->dim[dim], outer);
+}
+
 static sn_layout parse_layout(parser *p, int rank) {
     sn_layout layout = {0};
     if (accept(p, '{')) {
         for (int i = 0; i < rank && !p->failed; i++) {
             if (i) expect(p, ',');
-            if (!accept(p, '-')) layout.dim[i] = parse_axes(p);
+            if (!accept(p, '-')) parse_cut(p, &layout, i);
         }
         expect(p, '}');
     }

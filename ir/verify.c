@@ -53,7 +53,9 @@ static bool type_is_legal(sn_type type) {
 static void check_layout(verifier *v, const sn_value *value) {
     const sn_mesh *mesh = &v->module->mesh;
     unsigned used = value->layout.partial, all = (1u << mesh->n_axes) - 1;
-    if (v->module->form != SN_FORM_DIST && !sn_layout_is_replicated(value->layout))
+    bool leaves = value->kind != SN_VALUE_RESULT; // what comes from outside keeps its layout in sched form
+    if (v->module->form != SN_FORM_DIST && !(leaves && v->module->form == SN_FORM_SCHED) &&
+        !sn_layout_is_replicated(value->layout))
         problem(v, "a value has a layout in %s form", sn_form_name(v->module->form));
     for (int i = 0; i < SN_MAX_RANK; i++) {
         sn_axes axes = value->layout.dim[i];
@@ -63,9 +65,9 @@ static void check_layout(verifier *v, const sn_value *value) {
         if (axes & ~all) continue; // reported below
         if (i >= value->type.rank)
             problem(v, "a layout cuts dim %d of a value of rank %d", i, value->type.rank);
-        else
-            EXPECT(v, value->type.dim[i] % sn_mesh_size(mesh, axes) == 0, "a layout cuts dim %d (%" PRId64 ") unevenly",
-                   i, value->type.dim[i]);
+        else if (v->module->form == SN_FORM_DIST)
+            EXPECT(v, sn_layout_divides(mesh, value->layout, i, value->type.dim[i]),
+                   "a layout cuts dim %d (%" PRId64 ") unevenly", i, value->type.dim[i]);
     }
     EXPECT(v, !(used & ~all), "a layout uses an axis that the mesh lacks");
 }
@@ -208,7 +210,8 @@ static void check_assign(verifier *v, const sn_op *op) {
     EXPECT(v, to->global->role != SN_ROLE_CONSTANT && to->global->role != SN_ROLE_FROZEN, "@%s may not change",
            to->name);
     EXPECT(v, sn_type_equal(to->type, op->operands[1]->type), "the value has another type than @%s", to->name);
-    EXPECT(v, sn_layout_equal(to->layout, op->operands[1]->layout), "the value has another layout than @%s", to->name);
+    EXPECT(v, v->module->form != SN_FORM_DIST || sn_layout_equal(to->layout, op->operands[1]->layout),
+           "the value has another layout than @%s", to->name);
 }
 
 static void check_form(verifier *v, const sn_op *op) {

@@ -248,13 +248,13 @@ void sn_rule_random_uniform(sn_lower *l, const sn_op *op, const sn_point *point,
     sn_kir *k = l->k;
     sn_point global = *point;
     sn_type type = op->results[0]->type;
-    int rank, dim = (int)sn_op_int(op, "dim");
-    const int64_t *dims = sn_op_ints(op, "global", &rank);
+    int rank, n_cut;
+    const int64_t *dims = sn_op_ints(op, "global", &rank), *cut = sn_op_ints(op, "dims", &n_cut);
     if (rank == type.rank)
         for (int i = 0; i < rank; i++) type.dim[i] = dims[i];
     sn_point scalar = {0};
-    if (op->n_operands > 2 && dim >= 0)
-        global.at[dim] = sn_kir_add(k, global.at[dim], sn_lower_element(l, op->operands[2], &scalar));
+    for (int i = 0; i < n_cut; i++)
+        global.at[cut[i]] = sn_kir_add(k, global.at[cut[i]], sn_lower_element(l, op->operands[2 + i], &scalar));
     sn_kir_node *seed = sn_kir_cast(k, sn_lower_element(l, op->operands[0], &scalar), SN_U64);
     sn_kir_node *step = sn_kir_cast(k, sn_lower_element(l, op->operands[1], &scalar), SN_U32);
     sn_kir_node *index = sn_kir_cast(k, sn_lower_flat(l, type, &global), SN_U64);

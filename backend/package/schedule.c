@@ -135,11 +135,13 @@ static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
 static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
     const sn_attr *reduction = sn_op_attr(op, "reduction"), *dim = sn_op_attr(op, "dim");
     SN_CHECK(!dim || dim->i == 0); // parts lie one behind the other: localize saw to it
+    int64_t axes = axes_of(&w->module->mesh, sn_op_string(op, "axes"));
+    int64_t peers = op->kind == SN_OP_ALL_TO_ALL ? sn_mesh_size(&w->module->mesh, (sn_axes)axes) : 1;
     sn_value *smaller = op->kind == SN_OP_ALL_GATHER ? op->operands[0] : op->results[0];
     *out = (sn_do_collective){.dtype = smaller->type.dtype,
                               .reduce = reduction && strcmp(reduction->s, "max") == 0 ? SN_REDUCE_MAX : SN_REDUCE_SUM,
-                              .axes = axes_of(&w->module->mesh, sn_op_string(op, "axes")),
-                              .count = sn_type_count(smaller->type),
+                              .axes = axes,
+                              .count = sn_type_count(smaller->type) / peers,
                               .from = dense_view(w, op->operands[0]),
                               .to = dense_view(w, op->results[0])};
 }

@@ -2,140 +2,96 @@
 //
 //     %x: f32[12,64]{dp,-} on dp=4          ->  %x: f32[3,64]
 //     %i = iota <axis=0> : i64[12]{dp}      ->  %a = axis_index <axes=dp>; %s = mul(%a, 3); %i = add(iota : i64[3], %s)
-//     all_gather(%x) <dim=1>                ->  %t = transpose(%x); %g = all_gather(%t) <dim=0>; transpose(%g)
-#include "passes/partition/distribute.h"
+//
+// Globals and arguments keep their layouts beside their local types: the runtime cuts and joins them.
+#include "passes/partition/localize.h"
 
-#include "ir/build.h"
+#include "passes/partition/distribute.h"
 #include "passes/pass.h"
 
-static void localize_value(const sn_mesh *mesh, sn_value *value) {
+static void localize_type(const sn_mesh *mesh, sn_value *value) {
     value->type = sn_local_type(mesh, value->type, value->layout);
-    value->layout = (sn_layout){0};
 }
 
-// Where this rank's part of a dim of `size` local elements starts, as an i64 scalar.
-static sn_value *part_start(sn_builder *b, const sn_mesh *mesh, sn_axes axes, int64_t size) {
-    sn_str names = {0};
-    for (int i = 0; i < mesh->n_axes; i++)
-        if (axes >> i & 1) sn_str_printf(&names, "%s%s", names.length ? "," : "", mesh->name[i]);
-    sn_attr attr = sn_attr_string("axes", sn_str_text(&names));
+sn_value *sn_local_coordinate(sn_localizer *l, int axis) {
+    sn_attr attr = sn_attr_string("axes", l->mesh->name[axis]);
     sn_type scalar = sn_type_scalar(SN_I64);
-    sn_value *index = sn_build(b, SN_OP_AXIS_INDEX, 0, NULL, 1, &attr, &scalar)->results[0];
-    sn_str_free(&names);
-    return sn_build_binary_number(b, SN_OP_MUL, index, (double)size);
+    return sn_build(&l->b, SN_OP_AXIS_INDEX, 0, NULL, 1, &attr, &scalar)->results[0];
 }
 
-static int cut_dim_of(const sn_layout *layout, int rank) {
-    int cut = -1;
-    for (int i = 0; i < rank; i++) {
-        if (!layout->dim[i]) continue;
-        SN_CHECK(cut < 0); // one cut dim per generator: what data parallelism makes
-        cut = i;
+sn_value *sn_local_start(sn_localizer *l, sn_layout layout, int dim, int64_t size) {
+    int64_t outers[SN_MAX_AXES];
+    sn_value *start = NULL;
+    sn_layout_outers(l->mesh, layout, dim, outers);
+    for (int a = 0; a < l->mesh->n_axes; a++) {
+        if (!(layout.dim[dim] >> a & 1)) continue;
+        double after = (double)(size / (outers[a] * l->mesh->size[a]));
+        sn_value *term = sn_build_binary_number(&l->b, SN_OP_MUL, sn_local_coordinate(l, a), after);
+        start = start ? sn_build_binary(&l->b, SN_OP_ADD, start, term) : term;
     }
-    return cut;
+    return start;
 }
 
-static void localize_iota(sn_op *op, const sn_mesh *mesh) {
-    sn_value *value = op->results[0];
-    int axis = (int)sn_op_int(op, "axis");
-    sn_axes axes = value->layout.dim[axis];
-    localize_value(mesh, value);
-    if (!axes) return;
-    sn_builder b = {op->func, op, op->origin, op->phase};
-    sn_attr attrs[] = {sn_attr_int("axis", axis), sn_attr_int("start", sn_op_int(op, "start")),
-                       sn_attr_int("step", sn_op_int(op, "step"))};
-    sn_value *part = sn_build(&b, SN_OP_IOTA, 0, NULL, 3, attrs, &value->type)->results[0];
-    sn_value *start = part_start(&b, mesh, axes, value->type.dim[axis]);
-    start = sn_build_binary_number(&b, SN_OP_MUL, start, (double)sn_op_int(op, "step"));
-    start = sn_build_cast(&b, start, value->type.dtype);
-    sn_value_replace(value, sn_build_binary(&b, SN_OP_ADD, part, start));
-    sn_op_erase(op);
-}
-
-static void localize_random(sn_op *op, const sn_mesh *mesh) {
-    sn_value *value = op->results[0];
-    sn_type global = value->type;
-    int dim = cut_dim_of(&value->layout, global.rank);
-    sn_axes axes = dim < 0 ? 0 : value->layout.dim[dim];
-    localize_value(mesh, value);
-    if (!axes) return;
-    sn_builder b = {op->func, op, op->origin, op->phase};
-    sn_value *start = part_start(&b, mesh, axes, value->type.dim[dim]);
-    sn_attr attrs[] = {sn_attr_int("id", sn_op_int(op, "id")), sn_attr_ints("global", global.dim, global.rank),
-                       sn_attr_int("dim", dim)};
-    sn_value *operands[] = {op->operands[0], op->operands[1], start};
-    sn_op *part = sn_build(&b, SN_OP_RANDOM_UNIFORM, 3, operands, 3, attrs, &value->type);
-    sn_value_replace(value, part->results[0]);
-    sn_op_erase(op);
-}
-
-// A rank's part starts where only the rank knows: a gather of consecutive rows.
-static void localize_shard(sn_op *op, const sn_mesh *mesh) {
-    sn_value *value = op->results[0], *whole = op->operands[0];
-    int dim = (int)sn_op_int(op, "dim");
-    sn_axes axes = (sn_axes)(value->layout.dim[dim]); // the operand's own type is local already
-    localize_value(mesh, value);
-    sn_builder b = {op->func, op, op->origin, op->phase};
-    int64_t size = value->type.dim[dim];
-    sn_value *start = part_start(&b, mesh, axes, size);
-    sn_value *rows = sn_build_binary(&b, SN_OP_ADD, sn_build_iota(&b, sn_type_make(SN_I64, 1, &size), 0), start);
-    sn_value_replace(value, sn_build_gather(&b, whole, rows, dim));
-    sn_op_erase(op);
-}
-
-// Communicators join whole parts, one behind the other: another dim than the first is brought to the front and back.
-static void localize_all_gather(sn_op *op, const sn_mesh *mesh) {
-    sn_value *value = op->results[0], *part = op->operands[0];
-    int dim = (int)sn_op_int(op, "dim"), rank = part->type.rank;
-    localize_value(mesh, value);
-    if (!dim) return;
-    int64_t front[SN_MAX_RANK], back[SN_MAX_RANK];
-    sn_type joined = value->type;
-    for (int i = 0; i < rank; i++) {
-        front[i] = i > dim ? i : i ? i - 1 : dim;
-        back[i] = i > dim ? i : i < dim ? i + 1 : 0;
-        joined.dim[i] = value->type.dim[front[i]];
-    }
-    sn_builder b = {op->func, op, op->origin, op->phase};
-    part = sn_build_transpose(&b, part, front);
-    sn_attr attrs[] = {sn_attr_string("axes", sn_op_string(op, "axes")), sn_attr_int("dim", 0)};
-    sn_op *gather = sn_op_new(op->func, op, SN_OP_ALL_GATHER, 1, &part, 2, attrs, 1, &joined);
-    gather->origin = op->origin;
-    gather->phase = op->phase;
-    sn_value_replace(value, sn_build_transpose(&b, gather->results[0], back));
-    sn_op_erase(op);
+void sn_local_replace(sn_localizer *l, sn_value *with) {
+    SN_CHECK(sn_type_equal(with->type, l->op->results[0]->type));
+    sn_value_replace(l->op->results[0], with);
+    sn_op_erase(l->op);
 }
 
 static void localize_op(sn_op *op, const sn_mesh *mesh) {
-    bool alone = sn_mesh_ranks(mesh) == 1;
-    if (op->kind == SN_OP_SHARD) {
-        localize_shard(op, mesh);
-    } else if (op->kind == SN_OP_IOTA) {
-        localize_iota(op, mesh);
-    } else if (op->kind == SN_OP_RANDOM_UNIFORM) {
-        localize_random(op, mesh);
-    } else if (op->kind == SN_OP_ALL_GATHER && !alone) {
-        localize_all_gather(op, mesh);
-    } else {
-        for (int i = 0; i < op->n_results; i++) localize_value(mesh, op->results[i]);
-        if (alone && sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) {
-            sn_value_replace(op->results[0], op->operands[0]);
-            sn_op_erase(op);
-        }
+    sn_localizer l = {mesh, op, {op->func, op, op->origin, op->phase}};
+    sn_type global = op->n_results ? op->results[0]->type : (sn_type){0};
+    const sn_value *table = op->n_operands ? op->operands[0] : NULL;
+    int axis = op->kind == SN_OP_GATHER || op->kind == SN_OP_GATHER_GRAD ? (int)sn_op_int(op, "axis") : 0;
+    for (int i = 0; i < op->n_results; i++) localize_type(mesh, op->results[i]);
+    switch (op->kind) {
+    case SN_OP_ALL_REDUCE:
+    case SN_OP_REDUCE_SCATTER:
+    case SN_OP_ALL_GATHER:
+    case SN_OP_ALL_TO_ALL:
+    case SN_OP_SHARD:
+        sn_localize_move(&l);
+        break;
+    case SN_OP_IOTA:
+    case SN_OP_RANDOM_UNIFORM:
+        sn_localize_generator(&l, global);
+        break;
+    case SN_OP_SLICE:
+        sn_localize_slice(&l);
+        break;
+    case SN_OP_PAD:
+        sn_localize_pad(&l);
+        break;
+    case SN_OP_GATHER:
+        sn_localize_gather(&l, table->type.dim[axis] * sn_mesh_size(mesh, table->layout.dim[axis]));
+        break;
+    case SN_OP_GATHER_GRAD:
+        sn_localize_gather_grad(&l, global.dim[axis]);
+        break;
+    case SN_OP_ATTENTION:
+    case SN_OP_ATTENTION_GRAD:
+        sn_localize_attention(&l, table->type.dim[2] * sn_mesh_size(mesh, table->layout.dim[2]));
+        break;
+    default:
+        break;
+    }
+}
+
+static void localize_func(sn_func *func, const sn_mesh *mesh) {
+    for (size_t a = 0; a < func->args.count; a++) localize_type(mesh, func->args.data[a]);
+    for (sn_op *op = func->first, *next; op; op = next) {
+        next = op->next;
+        localize_op(op, mesh);
+    }
+    SN_FOR_OPS(op, func) {
+        for (int i = 0; i < op->n_results; i++) op->results[i]->layout = (sn_layout){0};
     }
 }
 
 void sn_localize(sn_module *module) {
     SN_CHECK(module->form == SN_FORM_DIST);
-    for (size_t i = 0; i < module->globals.count; i++) localize_value(&module->mesh, module->globals.data[i]->value);
-    for (size_t i = 0; i < module->funcs.count; i++) {
-        sn_func *func = module->funcs.data[i];
-        for (size_t a = 0; a < func->args.count; a++) localize_value(&module->mesh, func->args.data[a]);
-        for (sn_op *op = func->first, *next; op; op = next) {
-            next = op->next;
-            localize_op(op, &module->mesh);
-        }
-    }
+    for (size_t i = 0; i < module->globals.count; i++) localize_type(&module->mesh, module->globals.data[i]->value);
+    for (size_t i = 0; i < module->funcs.count; i++) localize_func(module->funcs.data[i], &module->mesh);
     module->form = SN_FORM_SCHED;
 }
 

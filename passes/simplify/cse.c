@@ -35,6 +35,7 @@ static void describe(sn_str *key, const sn_op *op) {
         sn_type_print(key, op->results[i]->type);
         const sn_layout *layout = &op->results[i]->layout;
         sn_str_append(key, (const char *)layout->dim, sizeof layout->dim);
+        sn_str_append(key, (const char *)layout->outer, sizeof layout->outer);
         sn_str_printf(key, ";%d:%d", layout->partial, layout->partial ? layout->partial_kind : 0);
     }
 }

@@ -4,6 +4,8 @@
 //                                    %y = mul(%e, reciprocal(%s))
 //
 // Statistics of 16-bit floats are computed in f32.
+#include "passes/simplify/decompose.h"
+
 #include "passes/simplify/rewrite.h"
 
 // x with at least the precision of f32.
@@ -172,6 +174,11 @@ static sn_value *widen_attention(sn_rewriter *r, sn_op *op) {
     for (int i = 0; i < op->n_results; i++) results[i] = sn_build_cast(b, wide->results[i], op->results[i]->type.dtype);
     replace(r, op, results);
     return NULL;
+}
+
+void sn_decompose_cross_entropy(sn_module *module, sn_pass_context *context) {
+    static const sn_rule rules[SN_OP_COUNT] = {[SN_OP_CROSS_ENTROPY] = decompose_cross_entropy};
+    sn_rewrite(module, context, rules);
 }
 
 static void run(sn_module *module, sn_pass_context *context) {

@@ -1,0 +1,53 @@
+// Inside of passes/partition: what the steps of a distribution share.
+#pragma once
+#include "base/diag.h"
+#include "passes/partition/cuts.h"
+#include "passes/partition/plan.h"
+#include "passes/partition/relayout.h"
+
+enum { SN_MARK_PLACED = -1 }; // op->mark of what a distribution inserted: it has its layout
+
+typedef struct sn_moved {
+    sn_layout layout;
+    sn_phase phase;
+    sn_value *result; // NULL in a trial
+    uint32_t next;    // the next one of the same value, plus one
+} sn_moved;
+
+// A distribution of a module, or the trial of one: a trial sets layouts and counts bytes, and changes no op.
+typedef struct sn_distributor {
+    sn_module *module;
+    const sn_mesh *mesh;
+    const sn_plan *plan;
+    sn_diags *diags;
+    bool trial;
+    double sent, touched;      // bytes that a rank sends, and that its ops read and write
+    sn_arena scratch;          // emptied after each op
+    SN_VEC(sn_moved) moves;    // made already, in lists that start at value->id: each collective is made once
+    SN_VEC(sn_layout) targets; // op->mark is the index, plus one, of the layout that the op's first result gets
+} sn_distributor;
+
+// moves.c: the value in another layout, for `user` (NULL: the function's results) and what comes after it. In a trial
+// the value itself.
+sn_value *sn_distribute_move(sn_distributor *d, sn_func *func, sn_op *user, sn_value *value, sn_layout from,
+                             sn_layout to);
+// Bytes that a rank would send for it: 0 where it has been moved so already.
+double sn_distribute_move_bytes(const sn_distributor *d, const sn_op *user, const sn_value *value, sn_layout from,
+                                sn_layout to);
+
+// propagate.c: chooses the cuts of an op, moves its operands and sets the layouts of its results.
+void sn_distribute_op(sn_distributor *d, sn_op *op);
+
+// distribute.c: a function from its arguments to its results.
+bool sn_distribute_func(sn_distributor *d, sn_func *func);
+
+// targets.c: how globals are stored, from the plan's layouts and ZeRO. False with E0413, E0414.
+bool sn_targets_of_globals(sn_distributor *d);
+// What results must get: the plan's layouts of ONNX nodes, and those of gradients.
+bool sn_targets_of_results(sn_distributor *d, sn_func *func);
+const sn_layout *sn_target_of(const sn_distributor *d, const sn_op *op); // NULL: nothing is wanted
+// How an op sees a global: weights that are stored cut over `dp` are joined wherever they are used (ZeRO-3).
+sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value);
+// Gradient accumulators get their layout where they are first added to: the gradient's.
+bool sn_is_accumulation(const sn_distributor *d, const sn_op *op);
+sn_layout sn_accumulator_layout(const sn_distributor *d, const sn_op *op);

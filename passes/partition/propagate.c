@@ -1,0 +1,208 @@
+// One op at a time. Each mesh axis may cut one factor of the op: one that an operand is cut along already, or that the
+// wanted layout of the result asks for. Taken is the one that sends the fewest bytes: moves of operands, plus the sum
+// of a result that it leaves partial.
+#include "base/alloc.h"
+#include "ir/build.h"
+#include "passes/partition/distributor.h"
+
+// A weight that would have to be joined for a use is joined again in the backward pass, and its gradient is cut or
+// summed: rather than that, activations move.
+static const double weight_penalty = 8;
+// Between choices that send the same, the one that leaves less to compute and to hold.
+static const double local_share = 1e-3;
+
+typedef struct query {
+    sn_distributor *d;
+    sn_op *op;
+    sn_factors factors;
+    const sn_layout *target; // of the first result, or NULL
+    sn_layout *now;          // of the operands
+    sn_cuts cuts;
+} query;
+
+static bool is_zero(const sn_value *value) {
+    double number;
+    return sn_value_number(value, &number) && number == 0;
+}
+
+// The axes over which the results may stay partial sums because the op is linear: of the operands that are partial,
+// one (SN_LINEAR), or all data operands alike (SN_ADDITIVE; a zero is a sum of zeros).
+static sn_axes linear_axes(const query *q) {
+    sn_axes additive = 0xff, linear = 0, any = 0;
+    bool has_additive = false;
+    for (int i = 0; i < q->op->n_operands; i++) {
+        const sn_layout *layout = &q->now[i];
+        sn_axes partial = layout->partial_kind == SN_PARTIAL_SUM ? layout->partial : 0;
+        switch (sn_op_linearity(q->op, i)) {
+        case SN_ADDITIVE:
+            if (is_zero(q->op->operands[i])) break;
+            has_additive = true;
+            additive &= partial;
+            any |= layout->partial;
+            break;
+        case SN_LINEAR:
+            if (linear & partial) return 0; // a product of two sums is not a sum of products
+            linear |= partial;
+            any |= layout->partial;
+            break;
+        case SN_NOT_LINEAR:
+            break;
+        }
+    }
+    return has_additive ? additive & any : linear;
+}
+
+static int64_t partial_bytes(const query *q, sn_axes axes) {
+    int64_t bytes = 0;
+    for (int i = 0; i < q->op->n_operands; i++)
+        if (q->now[i].partial & axes) bytes += sn_type_bytes(q->op->operands[i]->type);
+    return bytes;
+}
+
+// Of those, the axes that pass through the op: not those that cut it, and not where the result is larger.
+static sn_axes passing_axes(const query *q) {
+    sn_axes passing = linear_axes(q) & (sn_axes)~sn_cuts_axes(&q->cuts);
+    int64_t results = 0;
+    for (int a = 0; a < q->d->mesh->n_axes; a++) {
+        int f = q->cuts.axis[a].factor;
+        sn_factor_kind kind = f >= 0 ? q->factors.factor[f].kind : SN_FACTOR_PARALLEL;
+        if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
+    }
+    for (int i = 0; i < q->op->n_results; i++) results += sn_type_bytes(q->op->results[i]->type);
+    return passing && results <= partial_bytes(q, passing) ? passing : 0;
+}
+
+static sn_layout operand_layout(const query *q, int i, sn_axes passing) {
+    sn_layout layout = sn_cuts_layout(&q->cuts, q->factors.operand[i], q->op->operands[i]->type.rank);
+    if (sn_op_linearity(q->op, i) == SN_NOT_LINEAR || q->now[i].partial_kind != SN_PARTIAL_SUM) return layout;
+    layout.partial = q->now[i].partial & passing;
+    return layout;
+}
+
+static sn_layout result_layout(const query *q, int i, sn_axes passing) {
+    int rank = q->op->results[i]->type.rank;
+    sn_layout layout = sn_cuts_layout(&q->cuts, q->factors.result[i], rank);
+    layout.partial = passing;
+    layout.partial |= sn_cuts_partial(&q->cuts, q->factors.result[i], rank, &layout.partial_kind);
+    return layout;
+}
+
+static double local_bytes(const query *q, const sn_value *value, sn_layout layout) {
+    return (double)sn_type_bytes(value->type) / (double)sn_mesh_size(q->d->mesh, sn_layout_axes(layout));
+}
+
+static double cost_of(const query *q) {
+    sn_axes passing = passing_axes(q);
+    double bytes = 0;
+    for (int i = 0; i < q->op->n_operands; i++) {
+        const sn_value *value = q->op->operands[i];
+        sn_layout wanted = operand_layout(q, i, passing);
+        double moved = sn_distribute_move_bytes(q->d, q->op, value, q->now[i], wanted);
+        bytes += value->kind == SN_VALUE_GLOBAL ? weight_penalty * moved : moved;
+        bytes += local_share * local_bytes(q, value, wanted);
+    }
+    for (int i = 0; i < q->op->n_results; i++) {
+        const sn_value *value = q->op->results[i];
+        sn_layout layout = result_layout(q, i, passing), summed = layout;
+        summed.partial = 0;
+        if (i == 0 && q->target && !(q->target->partial & ~layout.partial)) summed = *q->target;
+        bytes += sn_relayout_bytes(q->d->mesh, value->type, layout, summed);
+        bytes += local_share * local_bytes(q, value, layout);
+    }
+    return bytes;
+}
+
+static void try_cut(query *q, int axis, sn_cut cut, sn_cut *best, double *least) {
+    if (cut.factor >= 0 && !sn_cut_is_legal(&q->cuts, axis, cut)) return;
+    sn_cut before = q->cuts.axis[axis];
+    q->cuts.axis[axis] = cut;
+    double cost = cost_of(q);
+    q->cuts.axis[axis] = before;
+    if (*least >= 0 && cost >= *least) return;
+    *least = cost;
+    *best = cut;
+}
+
+static void choose_cut(query *q, int axis) {
+    sn_cut best = {.factor = -1}, tried[SN_MAX_FACTORS];
+    double least = -1;
+    int n = 0;
+    const sn_op *op = q->op;
+    for (int i = 0; i <= op->n_operands; i++) {
+        bool result = i == op->n_operands; // the target asks for a cut as an operand does
+        if (result && !q->target) break;
+        const sn_layout *layout = result ? q->target : &q->now[i];
+        int dim = sn_layout_dim_of(*layout, axis);
+        if (dim < 0) continue;
+        const sn_dim_factors *dims = result ? q->factors.result[0] : q->factors.operand[i];
+        sn_cut cut = sn_cut_of_dim(&q->cuts, *layout, dim, &dims[dim], axis);
+        bool known = cut.factor < 0;
+        for (int k = 0; k < n && !known; k++) known = tried[k].factor == cut.factor && tried[k].outer == cut.outer;
+        if (known) continue;
+        if (n < SN_MAX_FACTORS) tried[n++] = cut;
+        try_cut(q, axis, cut, &best, &least);
+    }
+    if (n == 0) return;
+    try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
+    q->cuts.axis[axis] = best;
+}
+
+// A weight that is stored cut over dp is joined for the op (ZeRO-3).
+static void join_weights(query *q) {
+    for (int i = 0; i < q->op->n_operands; i++) {
+        sn_value *value = q->op->operands[i];
+        sn_layout used = sn_layout_in_use(q->d, q->op, value);
+        q->now[i] = used;
+        if (sn_layout_equal(used, value->layout)) continue;
+        sn_value *joined = sn_distribute_move(q->d, q->op->func, q->op, value, value->layout, used);
+        if (!q->d->trial) sn_op_set_operand(q->op, i, joined);
+    }
+}
+
+// The first result in the layout that is wanted of it, for all that reads it.
+static void meet_target(sn_distributor *d, sn_op *op, sn_layout target) {
+    sn_value *value = op->results[0];
+    target.partial &= value->layout.partial;
+    if (sn_layout_equal(value->layout, target)) return;
+    if (d->trial) {
+        sn_distribute_move(d, op->func, op, value, value->layout, target);
+        value->layout = target;
+        return;
+    }
+    size_t n = value->uses.count;
+    sn_use *uses = sn_arena_copy(&d->scratch, value->uses.data, n * sizeof *uses);
+    sn_op *next = op->next ? op->next : NULL;
+    sn_phase phase = next ? next->phase : op->phase;
+    if (next) next->phase = op->phase; // the move belongs to the op, not to what follows it
+    sn_value *moved = sn_distribute_move(d, op->func, next, value, value->layout, target);
+    if (next) next->phase = phase;
+    for (size_t i = 0; i < n; i++) sn_op_set_operand(uses[i].op, uses[i].index, moved);
+    for (size_t i = 0; i < op->func->results.count; i++)
+        if (op->func->results.data[i] == value) op->func->results.data[i] = moved;
+}
+
+void sn_distribute_op(sn_distributor *d, sn_op *op) {
+    query q = {.d = d, .op = op, .target = sn_target_of(d, op)};
+    q.now = sn_arena_alloc(&d->scratch, sizeof *q.now * (size_t)(op->n_operands + 1));
+    join_weights(&q);
+    if (sn_is_accumulation(d, op)) {
+        op->operands[0]->layout = q.now[0] = sn_accumulator_layout(d, op);
+        q.target = &q.now[0];
+    }
+    sn_factors_of(op, &d->scratch, &q.factors);
+    q.cuts = sn_cuts_none(d->mesh, &q.factors);
+    for (int axis = 0; axis < d->mesh->n_axes; axis++)
+        if (d->mesh->size[axis] > 1) choose_cut(&q, axis);
+    sn_axes passing = passing_axes(&q);
+    for (int i = 0; i < op->n_operands; i++) {
+        sn_layout wanted = operand_layout(&q, i, passing);
+        sn_value *moved = sn_distribute_move(d, op->func, op, op->operands[i], q.now[i], wanted);
+        if (!d->trial) sn_op_set_operand(op, i, moved);
+        d->touched += local_bytes(&q, op->operands[i], wanted);
+    }
+    for (int i = 0; i < op->n_results; i++) {
+        op->results[i]->layout = result_layout(&q, i, passing);
+        d->touched += local_bytes(&q, op->results[i], op->results[i]->layout);
+    }
+    if (q.target) meet_target(d, op, *q.target);
+}

@@ -1,0 +1,183 @@
+// Layouts that do not follow from an op's operands: of weights and their optimizer state, of gradients, and those that
+// the plan states of results.
+//
+// ZeRO (Rajbhandari et al. 2020) cuts what belongs to a parameter over dp, along a dim that divides:
+//   1  moments: a gradient is reduce-scattered to them, the parameter's new parts are joined
+//   2  and accumulators: every micro-batch's gradient is reduce-scattered; else they hold each rank's own sum
+//   3  and the parameter, which is joined where it is used
+#include "passes/partition/distributor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static sn_axes data_axis(const sn_distributor *d) {
+    int dp = sn_mesh_axis(d->mesh, "dp");
+    return dp >= 0 && d->mesh->size[dp] > 1 ? (sn_axes)(1 << dp) : 0;
+}
+
+static bool is_weight(const sn_global *global) {
+    return global->role == SN_ROLE_PARAMETER || global->role == SN_ROLE_FROZEN;
+}
+
+static bool is_read_by_update(const sn_value *value) {
+    for (size_t i = 0; i < value->uses.count; i++)
+        if (value->uses.data[i].op->kind != SN_OP_ASSIGN && sn_op_has(value->uses.data[i].op->kind, SN_TRAIT_UPDATE))
+            return true;
+    return false;
+}
+
+// Moments are read by the update; the other state of a parameter adds up gradients.
+static bool is_accumulator(const sn_global *global) {
+    return global->role == SN_ROLE_OPTIMIZER && global->of && !is_read_by_update(global->value);
+}
+
+// Whether a layout fits a type; says so where not.
+static bool check_fit(sn_distributor *d, const char *name, int rank, sn_layout layout, sn_type type) {
+    if (rank != type.rank) {
+        sn_error(d->diags, "E0414", name, "state one entry for each dim",
+                 "the plan's layout has %d dims, but it has %d", rank, type.rank);
+        return false;
+    }
+    for (int dim = 0; dim < rank; dim++) {
+        if (sn_layout_divides(d->mesh, layout, dim, type.dim[dim])) continue;
+        sn_error(d->diags, "E0414", name, "cut another dim, or choose sizes of the mesh that divide it",
+                 "the plan cuts dim %d, of size %" PRId64 ", in %" PRId64 " parts", dim, type.dim[dim],
+                 sn_mesh_size(d->mesh, layout.dim[dim]));
+        return false;
+    }
+    return true;
+}
+
+static bool state_weights(sn_distributor *d) {
+    bool good = true;
+    for (int i = 0; i < d->plan->n_layouts; i++) {
+        const sn_plan_layout *entry = &d->plan->layouts[i];
+        sn_global *global = sn_module_global(d->module, entry->name);
+        if (!global) continue;
+        if (!check_fit(d, entry->name, entry->rank, entry->layout, global->value->type))
+            good = false;
+        else
+            global->value->layout = entry->layout;
+    }
+    return good;
+}
+
+// The layout with dp's cut inside of each part, along the dim that leaves the longest pieces; false when none divides.
+static bool cut_over_data(const sn_distributor *d, sn_type type, sn_layout *layout) {
+    int dp = sn_mesh_axis(d->mesh, "dp"), best = -1;
+    if (sn_layout_dim_of(*layout, dp) >= 0) return true;
+    sn_layout best_layout = {0};
+    for (int dim = 0; dim < type.rank; dim++) {
+        int64_t outers[SN_MAX_AXES], inside = 1;
+        int order[SN_MAX_AXES], n = sn_layout_order(d->mesh, *layout, dim, order);
+        sn_layout_outers(d->mesh, *layout, dim, outers);
+        if (n) inside = outers[order[n - 1]] * d->mesh->size[order[n - 1]];
+        sn_layout cut = *layout;
+        sn_layout_add(d->mesh, &cut, dim, dp, inside);
+        bool better = best < 0 || (layout->dim[best] && !layout->dim[dim]); // the first dim is the outermost
+        if (!sn_layout_divides(d->mesh, cut, dim, type.dim[dim]) || !better) continue;
+        best = dim;
+        best_layout = cut;
+    }
+    if (best >= 0) *layout = best_layout;
+    return best >= 0;
+}
+
+static void cut_parameter(sn_distributor *d, sn_global *global) {
+    sn_value *value = global->value;
+    if (cut_over_data(d, value->type, &value->layout) || d->trial) return;
+    sn_remark(d->diags, "R0806", global->name, NULL, "ZeRO leaves it whole: no dim divides over %" PRId64 " ranks",
+              sn_mesh_size(d->mesh, data_axis(d)));
+}
+
+bool sn_targets_of_globals(sn_distributor *d) {
+    size_t n = d->module->globals.count;
+    for (size_t i = 0; i < n; i++) d->module->globals.data[i]->value->layout = (sn_layout){0};
+    if (!state_weights(d)) return false;
+    int zero = data_axis(d) ? d->plan->zero : 0;
+    for (size_t i = 0; i < n; i++) {
+        sn_global *global = d->module->globals.data[i], *of = global->of;
+        if (!of || !sn_shape_equal(global->value->type, of->value->type)) continue;
+        sn_layout layout = of->value->layout;
+        if (zero >= (is_accumulator(global) ? 2 : 1)) (void)cut_over_data(d, global->value->type, &layout);
+        global->value->layout = layout;
+    }
+    for (size_t i = 0; i < n && zero >= 3; i++)
+        if (d->module->globals.data[i]->role == SN_ROLE_PARAMETER) cut_parameter(d, d->module->globals.data[i]);
+    return true;
+}
+
+static void set_target(sn_distributor *d, sn_value *value, sn_layout layout) {
+    if (value->kind != SN_VALUE_RESULT || value->index != 0) return;
+    sn_vec_push(&d->targets, layout);
+    value->def->mark = (uint32_t)d->targets.count;
+}
+
+const sn_layout *sn_target_of(const sn_distributor *d, const sn_op *op) {
+    return op->mark && op->mark <= d->targets.count ? &d->targets.data[op->mark - 1] : NULL;
+}
+
+// The gradient that an update reads, and what it was scaled from, are moved to where the moments are.
+static void state_gradient(sn_distributor *d, sn_op *update) {
+    sn_value *gradient = update->operands[1];
+    sn_layout layout = update->operands[0]->layout;
+    for (int i = 2; i < update->n_operands; i++) {
+        const sn_value *moment = update->operands[i];
+        if (moment->kind == SN_VALUE_GLOBAL && sn_shape_equal(moment->type, gradient->type)) layout = moment->layout;
+    }
+    for (;;) {
+        set_target(d, gradient, layout);
+        sn_op *def = gradient->kind == SN_VALUE_RESULT ? gradient->def : NULL;
+        bool scales = def && def->kind == SN_OP_MUL && sn_type_count(def->operands[1]->type) == 1;
+        if (!def || !(scales || def->kind == SN_OP_CAST)) return;
+        gradient = def->operands[0];
+    }
+}
+
+static sn_op *last_of_node(sn_func *func, const char *node) {
+    sn_op *last = NULL;
+    SN_FOR_OPS(op, func) {
+        const char *origin = sn_origin_node(op->origin);
+        if (origin && op->phase == SN_PHASE_FORWARD && op->n_results && strcmp(origin, node) == 0) last = op;
+    }
+    return last;
+}
+
+bool sn_targets_of_results(sn_distributor *d, sn_func *func) {
+    bool good = true;
+    d->targets.count = 0;
+    SN_FOR_OPS(op, func) {
+        op->mark = 0;
+    }
+    SN_FOR_OPS(op, func) {
+        if (sn_op_has(op->kind, SN_TRAIT_UPDATE) && op->kind != SN_OP_ASSIGN) state_gradient(d, op);
+    }
+    for (int i = 0; i < d->plan->n_layouts && good; i++) {
+        const sn_plan_layout *entry = &d->plan->layouts[i];
+        sn_op *op = sn_module_global(d->module, entry->name) ? NULL : last_of_node(func, entry->name);
+        if (!op) continue;
+        good = check_fit(d, entry->name, entry->rank, entry->layout, op->results[0]->type);
+        if (good) set_target(d, op->results[0], entry->layout);
+    }
+    return good;
+}
+
+sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value) {
+    sn_layout layout = value->layout;
+    if (value->kind == SN_VALUE_GLOBAL && is_weight(value->global) && !sn_op_has(op->kind, SN_TRAIT_UPDATE))
+        sn_layout_remove(d->mesh, &layout, data_axis(d));
+    return layout;
+}
+
+bool sn_is_accumulation(const sn_distributor *d, const sn_op *op) {
+    (void)d;
+    const sn_value *to = op->n_operands ? op->operands[0] : NULL;
+    return op->kind == SN_OP_ADD && to->kind == SN_VALUE_GLOBAL && is_accumulator(to->global);
+}
+
+sn_layout sn_accumulator_layout(const sn_distributor *d, const sn_op *op) {
+    sn_layout layout = op->operands[0]->layout, gradient = op->operands[1]->layout;
+    (void)d;
+    if (gradient.partial_kind == SN_PARTIAL_SUM) layout.partial = gradient.partial & (sn_axes)~sn_layout_axes(layout);
+    return layout;
+}
