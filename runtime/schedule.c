@@ -262,18 +262,34 @@ static sn_status check_buffer(const sn_schedule *s, const sn_buffer *b) {
     return SN_OK;
 }
 
-// A tensor whose shards lie in `buffer`: the local shape is the global one divided by the sizes of the mesh axes.
+// Elements of dimension `at` of a rank's part; -1 when the axes do not cut it evenly.
+static int64_t local_size(const sn_schedule *s, const sn_dims *cut, const sn_dims *sharding, size_t at) {
+    int64_t axes = sharding->count ? sharding->items[at] : 0;
+    int64_t parts = axes >= 0 && !(axes >> s->mesh.count) ? group_size(s, axes) : 0;
+    return parts > 0 && cut->items[at] % parts == 0 ? cut->items[at] / parts : -1;
+}
+
+// A tensor whose shards lie in `buffer`: a local dimension is the product of what is left of its pieces.
 static sn_status check_sharded(const sn_schedule *s, const char *name, int64_t buffer, const sn_dims *shape,
-                               const sn_dims *sharding) {
+                               const sn_dims *pieces, const sn_dims *sharding) {
     if (!name) return sn_status_make("schedule: a tensor without a name");
     if (buffer < 0 || (size_t)buffer >= s->buffers.count) return sn_status_make("schedule: '%s' has no buffer", name);
-    const sn_dims *local = &s->buffers.items[buffer].shape;
-    bool fits = local->count == shape->count && (!sharding->count || sharding->count == shape->count);
+    const sn_dims *local = &s->buffers.items[buffer].shape, *cut = pieces->count ? pieces : shape;
+    bool fits = local->count == shape->count && (!sharding->count || sharding->count == cut->count);
+    size_t at = 0;
     for (size_t i = 0; fits && i < shape->count; i++) {
-        int64_t axes = sharding->count ? sharding->items[i] : 0;
-        int64_t parts = axes >= 0 && !(axes >> s->mesh.count) ? group_size(s, axes) : 0;
-        fits = parts > 0 && shape->items[i] % parts == 0 && shape->items[i] / parts == local->items[i];
+        int64_t whole = 1, part = 1;
+        do {
+            if (pieces->count && shape->items[i] == 1) break; // has no pieces
+            int64_t left = at < cut->count ? local_size(s, cut, sharding, at) : -1;
+            fits = left >= 0;
+            if (!fits) break;
+            whole *= cut->items[at++];
+            part *= left;
+        } while (pieces->count && whole < shape->items[i]);
+        fits = fits && whole == shape->items[i] && part == local->items[i];
     }
+    fits = fits && at == cut->count;
     if (!fits) return sn_status_make("schedule: the shards of '%s' do not make up its shape", name);
     return SN_OK;
 }
@@ -288,7 +304,7 @@ static sn_status check_scalar(const sn_schedule *s, const char *name, int64_t bu
 static sn_status check_input(const sn_schedule *s, const sn_data_input *in) {
     if (in->batch_dim < -1 || in->batch_dim >= (int64_t)in->shape.count)
         return sn_status_make("schedule: input '%s' has no such batch dimension", in->name ? in->name : "");
-    return check_sharded(s, in->name, in->buffer, &in->shape, &in->sharding);
+    return check_sharded(s, in->name, in->buffer, &in->shape, &(sn_dims){0}, &in->sharding);
 }
 
 static sn_status check_specials(const sn_schedule *s) {
@@ -320,7 +336,7 @@ static sn_status check_mesh(const sn_schedule *s) {
 }
 
 static sn_status check_global(const sn_schedule *s, const sn_resident *g) {
-    SN_TRY(check_sharded(s, g->name, g->buffer, &g->shape, &g->sharding));
+    SN_TRY(check_sharded(s, g->name, g->buffer, &g->shape, &g->pieces, &g->sharding));
     if (s->buffers.items[g->buffer].slots > 1)
         return sn_status_make("schedule: '%s' outlives a step, but has slots", g->name);
     if (g->source.kind == SN_INITIAL_FILE && !g->source.path)
@@ -360,7 +376,7 @@ sn_status sn_schedule_check(const sn_schedule *s) {
     for (int list = 0; list < 2; list++) {
         for (size_t i = 0; i < counts[list]; i++) {
             const sn_output *o = &outputs[list][i];
-            SN_TRY(check_sharded(s, o->name, o->buffer, &o->shape, &o->sharding));
+            SN_TRY(check_sharded(s, o->name, o->buffer, &o->shape, &o->pieces, &o->sharding));
         }
     }
     for (size_t p = 0; p < s->programs.count; p++) {

@@ -91,7 +91,10 @@ typedef struct sn_resident {
     const char *of; // the parameter that a moment belongs to; else NULL
     int64_t buffer;
     sn_dims shape;    // global
-    sn_dims sharding; // per dimension a bit mask of the mesh axes that cut it (bit i: axis i; major first); empty: none
+    sn_dims pieces;   // the shape with dims taken apart where they are not cut in blocks: [3, h] of a fused dim of 3 h
+                      // that is cut by heads; the same elements in the same order. Empty: the shape itself
+    sn_dims sharding; // per dimension (of pieces) a bit mask of the mesh axes that cut it (bit i: axis i; major first);
+                      // empty: none
     sn_initial source;
 } sn_resident;
 
@@ -130,7 +133,8 @@ typedef struct sn_output {
     const char *name; // gradients: the initializer's; predictions: the graph output's
     int64_t buffer;
     sn_dims shape;    // global
-    sn_dims sharding; // as for globals
+    sn_dims pieces;   // as for globals
+    sn_dims sharding;
 } sn_output;
 
 typedef enum sn_stream { SN_STREAM_COMPUTE, SN_STREAM_COMM, SN_STREAM_COUNT } sn_stream;

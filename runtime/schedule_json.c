@@ -102,13 +102,10 @@ static const field source_fields[] = {
 TABLE(source, sn_initial);
 
 static const field global_fields[] = {
-    F(sn_resident, name, TEXT),
-    F_WORD(sn_resident, role, role_words),
-    F(sn_resident, of, TEXT),
-    F(sn_resident, buffer, INT),
-    F(sn_resident, shape, DIMS),
-    F(sn_resident, sharding, DIMS),
-    F_OF(sn_resident, source, RECORD, source),
+    F(sn_resident, name, TEXT),     F_WORD(sn_resident, role, role_words),
+    F(sn_resident, of, TEXT),       F(sn_resident, buffer, INT),
+    F(sn_resident, shape, DIMS),    F(sn_resident, pieces, DIMS),
+    F(sn_resident, sharding, DIMS), F_OF(sn_resident, source, RECORD, source),
 };
 TABLE(global, sn_resident);
 
@@ -125,7 +122,7 @@ static const field special_fields[] = {F_WORD(sn_special, kind, special_words), 
 TABLE(special, sn_special);
 
 static const field output_fields[] = {F(sn_output, name, TEXT), F(sn_output, buffer, INT), F(sn_output, shape, DIMS),
-                                      F(sn_output, sharding, DIMS)};
+                                      F(sn_output, pieces, DIMS), F(sn_output, sharding, DIMS)};
 TABLE(output, sn_output);
 
 static const field instr_fields[] = {F_WORD(sn_instr, kind, instr_words), F_WORD(sn_instr, stream, stream_words),

@@ -229,7 +229,7 @@ static void write_program(writer *w, sn_func *func, sn_program *out) {
 }
 
 static sn_initial initial_of(writer *w, const sn_global *global) {
-    sn_type type = global->value->type;
+    sn_type type = sn_whole_type(&w->module->mesh, global->value->type, global->value->layout);
     sn_initial initial = {.dtype = type.dtype, .bytes = sn_type_bytes(type)};
     switch (global->source.kind) {
     case SN_SOURCE_FILL:
@@ -252,6 +252,27 @@ static sn_initial initial_of(writer *w, const sn_global *global) {
     return initial;
 }
 
+// How the mesh cuts a value, in pieces that are cut in blocks.
+static void write_cut(writer *w, const sn_value *value, sn_dims *shape, sn_dims *pieces, sn_dims *sharding) {
+    const sn_mesh *mesh = &w->module->mesh;
+    sn_type whole = sn_whole_type(mesh, value->type, value->layout);
+    *shape = dims_of(w, whole);
+    if (!sn_layout_axes(value->layout)) return;
+    SN_VEC(int64_t) sizes = {0}, axes = {0};
+    for (int d = 0; d < whole.rank; d++) {
+        sn_piece of_dim[SN_MAX_AXES + 1];
+        int n = sn_layout_pieces(mesh, value->layout, d, whole.dim[d], of_dim);
+        for (int i = 0; i < n; i++) {
+            sn_vec_push(&sizes, of_dim[i].size);
+            sn_vec_push(&axes, (int64_t)of_dim[i].axes);
+        }
+    }
+    COPY_LIST(w, *pieces, &sizes);
+    COPY_LIST(w, *sharding, &axes);
+    sn_vec_free(&sizes);
+    sn_vec_free(&axes);
+}
+
 static void write_globals(writer *w) {
     static const sn_resident_role roles[SN_ROLE_COUNT] = {
         [SN_ROLE_PARAMETER] = SN_RESIDENT_PARAMETER, [SN_ROLE_FROZEN] = SN_RESIDENT_CONSTANT,
@@ -267,8 +288,9 @@ static void write_globals(writer *w) {
                                                  .role = roles[global->role],
                                                  .of = global->of ? global->of->name : NULL,
                                                  .buffer = buffer_of(w, global->value),
-                                                 .shape = dims_of(w, global->value->type),
                                                  .source = initial_of(w, global)};
+        sn_resident *out = &w->out->globals.items[i];
+        write_cut(w, global->value, &out->shape, &out->pieces, &out->sharding);
     }
 }
 
@@ -278,14 +300,12 @@ static bool is_label(const writer *w, const char *name) {
     return false;
 }
 
-// Data arguments are cut along dim 0 over `dp` (passes/partition/distribute.h).
+// Data arguments are cut along dim 0 alone, in blocks (passes/partition/distribute.h).
 static sn_data_input data_input(writer *w, sn_value *arg) {
-    int dp = sn_mesh_axis(&w->module->mesh, "dp");
-    sn_type global = arg->type;
+    sn_type global = sn_whole_type(&w->module->mesh, arg->type, arg->layout);
     sn_dims sharding = {.items = SN_NEW_N(w->arena, int64_t, global.rank + 1), .count = (size_t)global.rank};
-    if (global.rank && dp >= 0) sharding.items[0] = 1ll << dp;
+    if (global.rank) sharding.items[0] = arg->layout.dim[0];
     sn_index_range range = arg->range ? *arg->range : (sn_index_range){0};
-    if (global.rank && dp >= 0) global.dim[0] *= w->module->mesh.size[dp];
     return (sn_data_input){.name = arg->name,
                            .buffer = buffer_of(w, arg),
                            .shape = dims_of(w, global),

@@ -20,7 +20,7 @@ static bool is_saved(const sn_resident *g) {
 }
 
 static sn_output as_output(const sn_resident *g) {
-    return (sn_output){g->name, g->buffer, g->shape, g->sharding};
+    return (sn_output){g->name, g->buffer, g->shape, g->pieces, g->sharding};
 }
 
 // "step-12.safetensors" -> 12, also with a suffix when `prefix_only`; -1 for anything else.
@@ -180,8 +180,9 @@ static sn_status read_tensor(const sn_safetensors *file, const char *path, const
     for (size_t i = 0; same && i < g->shape.count; i++) same = r.entry->shape.items[i] == g->shape.items[i];
     if (!same) return sn_status_make("'%s' has another shape or type in '%s'", g->name, path);
     sn_region region;
-    sn_shard_region(s, rank, &g->shape, &g->sharding, &region);
-    return sn_shard_runs(&g->shape, &region, read_run, &r);
+    const sn_dims *shape = sn_shard_shape(&g->shape, &g->pieces);
+    sn_shard_region(s, rank, shape, &g->sharding, &region);
+    return sn_shard_runs(shape, &region, read_run, &r);
 }
 
 static sn_status read_position(const sn_safetensors *file, const char *path, const sn_schedule *s,

@@ -85,8 +85,9 @@ static sn_status load_all(loader *l, const sn_schedule *s, int64_t rank) {
     for (size_t i = 0; i < s->globals.count; i++) {
         const sn_resident *g = l->global = &s->globals.items[i];
         l->buffer = &s->buffers.items[g->buffer];
+        const sn_dims *shape = sn_shard_shape(&g->shape, &g->pieces);
         sn_region region;
-        sn_shard_region(s, rank, &g->shape, &g->sharding, &region);
+        sn_shard_region(s, rank, shape, &g->sharding, &region);
         if (g->source.kind == SN_INITIAL_FILL) {
             SN_TRY(fill(l, &region));
             continue;
@@ -96,7 +97,7 @@ static sn_status load_all(loader *l, const sn_schedule *s, int64_t rank) {
         if (g->source.offset < 0 || __builtin_add_overflow(g->source.offset, g->source.bytes, &end) ||
             (g->source.kind == SN_INITIAL_PAYLOAD && end > (int64_t)l->constants.bytes))
             return sn_status_make("the source of '%s' lies outside of its file", g->name);
-        SN_TRY(sn_shard_runs(&g->shape, &region, load_run, l));
+        SN_TRY(sn_shard_runs(shape, &region, load_run, l));
     }
     return SN_OK;
 }

@@ -100,10 +100,11 @@ static sn_status take_parts(const sn_schedule *schedule, int ranks, const sn_out
     char *whole = sn_alloc(bytes + 1);
     sn_status status = SN_OK;
     for (int rank = 0; rank < ranks && !status; rank++) {
+        const sn_dims *shape = sn_shard_shape(&tensor->shape, &tensor->pieces);
         sn_region region;
-        sn_shard_region(schedule, rank, &tensor->shape, &tensor->sharding, &region);
+        sn_shard_region(schedule, rank, shape, &tensor->sharding, &region);
         assembly a = {parts + (size_t)rank * local, whole, size};
-        status = sn_shard_runs(&tensor->shape, &region, place, &a);
+        status = sn_shard_runs(shape, &region, place, &a);
     }
     if (!status) take(user, whole, bytes);
     sn_free(whole);

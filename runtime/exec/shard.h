@@ -12,6 +12,12 @@ typedef struct sn_region {
     int64_t start[SN_SHARD_MAX_RANK], size[SN_SHARD_MAX_RANK];
 } sn_region;
 
+// The shape as it is cut: a tensor's pieces where it has them.
+static inline const sn_dims *sn_shard_shape(const sn_dims *shape, const sn_dims *pieces) {
+    return pieces->count ? pieces : shape;
+}
+
+// `shape` is what sn_shard_shape says.
 void sn_shard_region(const sn_schedule *schedule, int64_t rank, const sn_dims *shape, const sn_dims *sharding,
                      sn_region *out);
 

@@ -36,8 +36,8 @@ typedef struct sample {
 // tests/data/models/NAME or, for models that the project does not bundle, the folder SENNIT_MODELS. False: not there.
 static inline bool sample_find(const char *name, const char *file, sample *s) {
     const char *models = getenv("SENNIT_MODELS");
-    const char *folders[] = {SENNIT_SOURCE_DIR "/tests/data/models", models ? models : SENNIT_SOURCE_DIR
-                                                                         "/../shared/data/models"};
+    const char *folders[] = {SENNIT_SOURCE_DIR "/tests/data/models",
+                             models ? models : SENNIT_SOURCE_DIR "/../shared/data/models"};
     *s = (sample){.loss = strcmp(name, "moe") == 0 ? "mse:logits,target" : "softmax_cross_entropy:logits,labels"};
     if (strstr(file, "loss")) s->loss = NULL;
     for (int i = 0; i < 2; i++) {

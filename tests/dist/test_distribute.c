@@ -132,13 +132,17 @@ static void build_dropout(sn_builder *b) {
     descend(b, mean_of(b, sn_build_binary(b, SN_OP_MUL, h, h)));
 }
 
-// What no factor lets through is gathered: a softmax and a cumulative sum over the batch, and a reversed batch.
+// What no factor lets through is gathered: a softmax and a cumulative sum over the batch (the sum as dim 1 of the
+// transpose), and a reversed batch.
 static void build_whole(sn_builder *b) {
     sn_value *x = DATA(b, "x", SN_F32, BATCH, 5);
     sn_value *h = sn_build_binary(b, SN_OP_MUL, x, WEIGHT(b, "w", 5));
     sn_attr axis = sn_attr_int("axis", 0);
     sn_value *s = sn_build(b, SN_OP_SOFTMAX, 1, &h, 1, &axis, NULL)->results[0];
-    sn_value *c = sn_build(b, SN_OP_CUM_SUM, 1, &h, 1, &axis, NULL)->results[0];
+    sn_attr columns = sn_attr_int("axis", 1);
+    sn_value *c = sn_build_transpose(b, h, (int64_t[]){1, 0});
+    c = sn_build(b, SN_OP_CUM_SUM, 1, &c, 1, &columns, NULL)->results[0];
+    c = sn_build_transpose(b, c, (int64_t[]){1, 0});
     sn_value *r = sn_build_slice(b, h, (int64_t[]){BATCH - 1, 0}, (int64_t[]){-1, 1}, (int64_t[]){BATCH, 5});
     sn_value *sum = sn_build_binary(b, SN_OP_ADD, sn_build_binary(b, SN_OP_MUL, s, c), r);
     int64_t first = 0;
@@ -247,7 +251,7 @@ static void test_first_dims(void **state) {
     (void)state;
     sn_module *module = sn_module_new("test");
     sn_builder b = {.func = sn_module_add_func(module, "step")};
-    build_sequence_first(&b);
+    build_whole(&b);
     sn_diags diags = {0};
     sn_plan plan = sn_plan_data_parallel(4, 1);
     assert_true(sn_distribute(module, &plan, &diags));

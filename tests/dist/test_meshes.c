@@ -5,7 +5,8 @@ static const double tolerance = 1e-7;
 
 int main(int argc, char **argv) {
     const char *only = argc > 1 ? argv[1] : NULL;
-    static const char *const models[] = {"mlp", "gpt2", "lenet", "moe", "bert", "llama", "mixtral", "t5", "vit", "resnet"};
+    static const char *const models[] = {"mlp",   "gpt2",    "lenet", "moe", "bert",
+                                         "llama", "mixtral", "t5",    "vit", "resnet"};
     const char *outline = argc > 2 ? argv[2] : "dp=2,tp=2";
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         if (only && strcmp(only, "all") && strcmp(only, models[m])) continue;

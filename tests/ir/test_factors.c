@@ -107,8 +107,32 @@ static void test_grouped_attention(void **state) {
     sn_attr scale = sn_attr_float("scale", 0.5);
     sn_value *y = sn_build(&f.b, SN_OP_ATTENTION, 3, operands, 1, &scale, NULL)->results[0];
     expect(&f, y,
-           "attention (a (b c) d e), (a b f g), (a b h i) -> (a (b c) 1 1), (a (b c) 1)"
-           "  c: whole  d: whole  e: whole  f: whole  g: whole  h: whole  i: whole");
+           "attention (a (b c) d e), (a b f g), (a b h i) -> (a (b c) d 1), (a (b c) d)"
+           "  c: whole  e: whole  f: whole  g: whole  h: whole  i: whole");
+}
+
+// The third part of a fused dim: the inside of the three blocks passes.
+static void test_slice_of_blocks(void **state) {
+    (void)state;
+    fixture f = start();
+    sn_value *y =
+        sn_build_slice(&f.b, ARG(&f, SN_F32, 5, 96), (int64_t[]){0, 64}, (int64_t[]){1, 1}, (int64_t[]){5, 32});
+    expect(&f, y, "slice (a (c b)) -> (a b)  c: whole");
+}
+
+static void test_pad_of_blocks(void **state) {
+    (void)state;
+    fixture f = start();
+    sn_value *y = sn_build_pad(&f.b, ARG(&f, SN_F32, 5, 32), (int64_t[]){0, 32}, (int64_t[]){1, 32}, 0);
+    expect(&f, y, "pad (c a) -> (1 (b a))  b: whole  c: whole");
+}
+
+static void test_concat_of_blocks(void **state) {
+    (void)state;
+    fixture f = start();
+    sn_value *parts[] = {ARG(&f, SN_F32, 8, 3), ARG(&f, SN_F32, 4, 3)};
+    sn_value *y = sn_build_concat(&f.b, 2, parts, 0);
+    expect(&f, y, "concat ((b a) d), (a d) -> ((c a) d)  b: whole  c: whole");
 }
 
 // Every operator's rule can be asked for; a rule that is missing aborts.
@@ -143,6 +167,9 @@ int main(void) {
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_reduce),
         cmocka_unit_test(test_grouped_attention),
+        cmocka_unit_test(test_slice_of_blocks),
+        cmocka_unit_test(test_pad_of_blocks),
+        cmocka_unit_test(test_concat_of_blocks),
         cmocka_unit_test(test_every_operator_has_a_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,7 +158,7 @@ static void make_sample(sample *s) {
                                    .ignore_index = -100};
     s->specials[0] = (sn_special){.kind = SN_SPECIAL_STEP, .buffer = 2};
     s->specials[1] = (sn_special){.kind = SN_SPECIAL_COORDINATE, .buffer = 2, .axis = 1};
-    s->gradients[0] = (sn_output){"w", 1, shape, masks};
+    s->gradients[0] = (sn_output){"w", 1, shape, {0}, masks};
     s->settings[0] = (sn_setting){"warmup", "100"};
     s->kernels[0] = "k_gelu", s->origins[0] = "/h.0/mlp/Gelu <- autodiff";
     s->args[0] = (sn_view){0, 4}, s->args[1] = (sn_view){1, 8};
