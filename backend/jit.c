@@ -56,7 +56,7 @@ sn_jit *sn_jit_compile(sn_module *module, sn_diags *diags) {
         return NULL;
     }
     sn_schedule_request request = {.model_path = "", .model_hash = "", .plan_hash = "", .microbatches = 1};
-    sn_schedule_build(module, &request, jit->kernels.entries, jit->kernels.n, &jit->arena, &jit->constants,
+    sn_schedule_build(module, &request, 0, jit->kernels.entries, jit->kernels.n, &jit->arena, &jit->constants,
                       &jit->schedule);
     return jit;
 }

@@ -49,6 +49,7 @@ typedef struct sn_use {
 typedef struct sn_place {
     bool placed;
     int64_t offset; // bytes from the start of the rank's arena
+    int slots;      // copies of the value, one per micro-batch in flight; 0 and 1: one
 } sn_place;
 
 typedef enum sn_value_kind { SN_VALUE_RESULT, SN_VALUE_ARG, SN_VALUE_GLOBAL } sn_value_kind;

@@ -378,7 +378,8 @@ typedef struct stated {
 static stated parse_stated(parser *p) {
     stated s = {.type = parse_type(p)};
     s.layout = parse_layout(p, s.type.rank);
-    if (accept_word(p, "at")) s.place = (sn_place){true, expect_int(p, 0, "an offset")};
+    if (accept_word(p, "at")) s.place = (sn_place){true, expect_int(p, 0, "an offset"), 0};
+    if (s.place.placed && accept_word(p, "slots")) s.place.slots = (int)expect_int(p, 1, "a number of slots");
     return s;
 }
 

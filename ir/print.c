@@ -88,6 +88,7 @@ static void print_type(const printer *p, const sn_value *value) {
     sn_type_print(p->out, value->type);
     sn_layout_print(p->out, &p->module->mesh, value->layout, value->type.rank);
     if (value->place.placed) sn_str_printf(p->out, " at %" PRId64, value->place.offset);
+    if (value->place.slots > 1) sn_str_printf(p->out, " slots %d", value->place.slots);
 }
 
 static void print_attr(const printer *p, const sn_attr *attr) {

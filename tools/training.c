@@ -211,6 +211,7 @@ static bool package(const sn_options *options, const sn_train_build *build, cons
         .model_bytes = info.st_size,
         .model_hash = sn_arena_printf(arena, "%016" PRIx64, plan->model_hash),
         .plan_hash = sn_arena_printf(arena, "%016" PRIx64, sn_plan_hash(plan)),
+        .plan = plan,
         .microbatches = training->accumulate,
         .lr = training->optimizer.lr,
     };
@@ -237,6 +238,7 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     int parts = good ? batch_parts(options, &plan) : 1;
     if (build->ranks && good && build->ranks != sn_plan_ranks(&plan))
         plan = sn_plan_data_parallel(build->ranks, training.accumulate);
+    if (good) training.splits = sn_plan_stage_count(&plan) > 1;
     training.with_gradients |= build->with_gradients;
     const char *data = sn_options_text(options, "data", NULL);
     good = good &&

@@ -4,6 +4,7 @@
 #include "backend/package/link.h"
 #include "backend/package/report.h"
 #include "base/file.h"
+#include "passes/partition/stages.h"
 #include "runtime/package.h"
 
 #include <stdlib.h>
@@ -59,9 +60,12 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     }
     sn_arena arena = {0};
     sn_str constants = {0}, text = {0};
-    sn_schedule schedule;
-    sn_schedule_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedule);
-    sn_schedules schedules = {.version = SN_SCHEDULE_VERSION, .classes = {&schedule, 1}};
+    int classes = sn_module_has_stages(module) ? sn_pipeline_ranks(module) : 1;
+    sn_schedules schedules = {.version = SN_SCHEDULE_VERSION};
+    schedules.classes.items = SN_NEW_N(&arena, sn_schedule, classes);
+    for (int rank = 0; rank < classes; rank++)
+        sn_schedule_build(module, &request->schedule, rank, kernels.entries, kernels.n, &arena, &constants,
+                          &schedules.classes.items[schedules.classes.count++]);
     sn_status wrong = sn_schedules_check(&schedules);
     if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
     sn_schedules_write(&schedules, &text);
@@ -73,7 +77,7 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
         sn_package package = {.schedule = {text.data, text.length},
                               .kernels = {library, bytes},
                               .constants = {constants.data, constants.length}};
-        report(write_all(request, &package, &schedule, &text), "E0702", request->path, diags);
+        report(write_all(request, &package, &schedules.classes.items[0], &text), "E0702", request->path, diags);
     }
     sn_free(library);
     sn_str_free(&constants);

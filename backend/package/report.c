@@ -109,6 +109,10 @@ static size_t list_views(const sn_instr *in, const sn_view **views, size_t most)
     case SN_INSTR_FILL:
         ADD(in->fill.to);
         break;
+    case SN_INSTR_SEND:
+    case SN_INSTR_RECV:
+        ADD(in->transfer.view);
+        break;
     case SN_INSTR_RECORD:
     case SN_INSTR_WAIT:
         break;

@@ -4,11 +4,15 @@
 #include "base/map.h"
 #include "ir/index_range.h"
 #include "passes/memory/share.h"
+#include "passes/partition/stages.h"
+#include "passes/schedule/sequence.h"
 
 #include <string.h>
 
 typedef struct writer {
     sn_module *module;
+    int rank; // pipeline rank: the rank class
+    bool has_stages;
     const sn_schedule_request *request;
     const sn_kernel_entry *kernels;
     size_t n_kernels;
@@ -20,6 +24,20 @@ typedef struct writer {
     SN_VEC(const char *) origins;
     sn_map origin_index, args; // text -> index + 1; name -> first argument's value
 } writer;
+
+// Whether the class runs a function, or holds a global.
+static bool runs(const writer *w, const sn_func *func) {
+    int rank = sn_pipeline_rank_of(func);
+    return !func->is_body && (rank < 0 || rank == w->rank);
+}
+
+static bool holds(const writer *w, const sn_global *global) {
+    return !w->has_stages || sn_pipeline_rank_of_global(global) == w->rank;
+}
+
+static int64_t align(int64_t bytes) {
+    return (bytes + SN_SCHEDULE_ALIGNMENT - 1) / SN_SCHEDULE_ALIGNMENT * SN_SCHEDULE_ALIGNMENT;
+}
 
 #define COPY_LIST(w, to, vec)                                                                                          \
     do {                                                                                                               \
@@ -45,6 +63,7 @@ static int64_t buffer_of(writer *w, sn_value *storage) {
                         .shape = dims_of(w, storage->type),
                         .offset = storage->place.offset,
                         .bytes = sn_type_bytes(storage->type)};
+    if (storage->place.slots > 1) buffer.slots = storage->place.slots, buffer.slot_bytes = align(buffer.bytes);
     sn_vec_push(&w->buffers, buffer);
     storage->id = (uint32_t)w->buffers.count;
     return (int64_t)w->buffers.count - 1;
@@ -146,6 +165,15 @@ static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
                               .to = dense_view(w, op->results[0])};
 }
 
+static void write_transfer(writer *w, sn_op *op, sn_do_transfer *out) {
+    sn_value *value = op->kind == SN_OP_SEND ? op->operands[0] : op->results[0];
+    *out = (sn_do_transfer){.dtype = value->type.dtype,
+                            .peer = sn_op_int(op, "stage") % sn_pipeline_ranks(w->module),
+                            .channel = sn_op_int(op, "channel"),
+                            .count = sn_type_count(value->type),
+                            .view = dense_view(w, value)};
+}
+
 static void write_copy(writer *w, sn_value *from, sn_value *to, sn_do_copy *out) {
     sn_strided a = strides_of(from), b = strides_of(to);
     *out =
@@ -169,6 +197,8 @@ static const sn_instr_kind instr_kinds[SN_OP_COUNT] = {
     [SN_OP_ALL_GATHER] = SN_INSTR_ALL_GATHER,
     [SN_OP_REDUCE_SCATTER] = SN_INSTR_REDUCE_SCATTER,
     [SN_OP_ALL_TO_ALL] = SN_INSTR_ALL_TO_ALL,
+    [SN_OP_SEND] = SN_INSTR_SEND,
+    [SN_OP_RECV] = SN_INSTR_RECV,
     [SN_OP_RECORD] = SN_INSTR_RECORD,
     [SN_OP_WAIT] = SN_INSTR_WAIT,
 };
@@ -182,6 +212,8 @@ static void write_instr(writer *w, sn_op *op, sn_instr *out) {
         write_kernel(w, op, &instr.kernel);
     } else if (sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) {
         write_collective(w, op, &instr.collective);
+    } else if (sn_op_has(op->kind, SN_TRAIT_TRANSFER)) {
+        write_transfer(w, op, &instr.transfer);
     } else if (op->kind == SN_OP_RECORD || op->kind == SN_OP_WAIT) {
         instr.event.event = sn_op_int(op, "event");
     } else {
@@ -204,9 +236,24 @@ static bool is_instruction(const sn_op *op) {
     return !sn_is_view_op(op) && op->kind != SN_OP_AXIS_INDEX && op->kind != SN_OP_ASSIGN;
 }
 
+// A kept value that could not be computed where its readers look is copied there at the end.
+static sn_instr *copy_kept(writer *w, sn_func *func, sn_instr *next) {
+    for (size_t i = 0; i < func->results.count; i++) {
+        const char *name = func->result_names.data[i];
+        sn_value *value = func->results.data[i], *reader = sn_is_kept_name(name) ? sn_map_get(&w->args, name) : NULL;
+        if (!reader || sn_owner_of(strides_of(value).root)->place.offset == reader->place.offset) continue;
+        const sn_op *op = value->kind == SN_VALUE_RESULT ? value->def : func->last;
+        *next = (sn_instr){.kind = SN_INSTR_COPY, .phase = op ? op->phase : SN_PHASE_FORWARD, .origin = -1};
+        if (op) next->origin = origin_of(w, op);
+        write_copy(w, value, reader, &next->copy);
+        next++;
+    }
+    return next;
+}
+
 static void write_program(writer *w, sn_func *func, sn_program *out) {
     *out = (sn_program){.name = func->name};
-    out->instrs.items = SN_NEW_N(w->arena, sn_instr, func->n_ops);
+    out->instrs.items = SN_NEW_N(w->arena, sn_instr, func->n_ops + func->results.count);
     sn_instr *next = out->instrs.items;
     SN_FOR_OPS(op, func) {
         if (op->kind == SN_OP_AXIS_INDEX) {
@@ -225,6 +272,7 @@ static void write_program(writer *w, sn_func *func, sn_program *out) {
         write_copy(w, op->operands[1], op->operands[0], &next->copy);
         next++;
     }
+    next = copy_kept(w, func, next);
     out->instrs.count = (size_t)(next - out->instrs.items);
 }
 
@@ -281,15 +329,15 @@ static void write_globals(writer *w) {
     };
     size_t n = w->module->globals.count;
     w->out->globals.items = SN_NEW_N(w->arena, sn_resident, n);
-    w->out->globals.count = n;
     for (size_t i = 0; i < n; i++) {
         const sn_global *global = w->module->globals.data[i];
-        w->out->globals.items[i] = (sn_resident){.name = global->name,
-                                                 .role = roles[global->role],
-                                                 .of = global->of ? global->of->name : NULL,
-                                                 .buffer = buffer_of(w, global->value),
-                                                 .source = initial_of(w, global)};
-        sn_resident *out = &w->out->globals.items[i];
+        if (!holds(w, global)) continue;
+        sn_resident *out = &w->out->globals.items[w->out->globals.count++];
+        *out = (sn_resident){.name = global->name,
+                             .role = roles[global->role],
+                             .of = global->of ? global->of->name : NULL,
+                             .buffer = buffer_of(w, global->value),
+                             .source = initial_of(w, global)};
         write_cut(w, global->value, &out->shape, &out->pieces, &out->sharding);
     }
 }
@@ -327,13 +375,14 @@ static void write_args(writer *w) {
     SN_VEC(sn_data_input) inputs = {0};
     for (size_t f = 0; f < w->module->funcs.count; f++) {
         const sn_func *func = w->module->funcs.data[f];
-        for (size_t a = 0; !func->is_body && a < func->args.count; a++) {
+        for (size_t a = 0; runs(w, func) && a < func->args.count; a++) {
             sn_value *arg = func->args.data[a], *first = sn_map_get(&w->args, arg->name);
             if (first) { // one buffer serves an argument of several functions
                 arg->id = first->id;
                 continue;
             }
             sn_map_put(&w->args, arg->name, arg);
+            if (sn_is_kept_name(arg->name)) continue;
             size_t k = 0;
             while (k < sizeof known / sizeof *known && strcmp(known[k].name, arg->name) != 0) k++;
             if (k < sizeof known / sizeof *known) {
@@ -348,53 +397,67 @@ static void write_args(writer *w) {
     sn_vec_free(&inputs);
 }
 
+typedef SN_VEC(sn_output) outputs;
+
 // A function's result as a buffer of its own shape: one more name for the bytes where it is a view of a value of
 // another shape.
-static int64_t result_buffer(writer *w, const char *func_name, const char *result) {
-    const sn_func *func = sn_module_func(w->module, func_name);
-    for (size_t i = 0; func && i < func->results.count; i++) {
-        if (strcmp(func->result_names.data[i], result) != 0) continue;
-        sn_value *value = func->results.data[i];
-        sn_view view = dense_view(w, value);
-        const sn_buffer *whole = &w->buffers.data[view.buffer];
-        if (view.offset == 0 && sn_type_equal(sn_owner_of(strides_of(value).root)->type, value->type))
-            return view.buffer;
-        sn_buffer part = {.name = sn_arena_strdup(w->arena, result),
-                          .dtype = value->type.dtype,
-                          .shape = dims_of(w, value->type),
-                          .offset = whole->offset + view.offset,
-                          .bytes = sn_type_bytes(value->type)};
-        sn_vec_push(&w->buffers, part);
-        return (int64_t)w->buffers.count - 1;
+static int64_t result_buffer(writer *w, const sn_func *func, size_t index) {
+    sn_value *value = func->results.data[index];
+    sn_view view = dense_view(w, value);
+    const sn_buffer *whole = &w->buffers.data[view.buffer];
+    if (view.offset == 0 && sn_type_equal(sn_owner_of(strides_of(value).root)->type, value->type)) return view.buffer;
+    sn_buffer part = {.name = sn_arena_strdup(w->arena, func->result_names.data[index]),
+                      .dtype = value->type.dtype,
+                      .shape = dims_of(w, value->type),
+                      .offset = whole->offset + view.offset,
+                      .bytes = sn_type_bytes(value->type)};
+    sn_vec_push(&w->buffers, part);
+    return (int64_t)w->buffers.count - 1;
+}
+
+// Whether the function is `name`, or does that part of it that its stage or rank has.
+static bool does(const sn_func *func, const char *name) {
+    int stage;
+    sn_stage_part part;
+    const char *own = sn_stage_of(func, &stage, &part) ? sn_stage_part_name(part) : func->name;
+    return strcmp(own, name) == 0;
+}
+
+// Results of the class's functions that do `name`: those that begin with `prefix`, named without it.
+static void list_results(writer *w, const char *name, const char *prefix, outputs *out) {
+    for (size_t f = 0; f < w->module->funcs.count; f++) {
+        const sn_func *func = w->module->funcs.data[f];
+        for (size_t i = 0; runs(w, func) && does(func, name) && i < func->results.count; i++) {
+            const char *result = func->result_names.data[i];
+            if (!sn_starts_with(result, prefix) || sn_is_kept_name(result)) continue;
+            sn_output output = {.name = result + strlen(prefix),
+                                .buffer = result_buffer(w, func, i),
+                                .shape = dims_of(w, func->results.data[i]->type)};
+            sn_vec_push(out, output);
+        }
     }
-    return -1;
+}
+
+static int64_t scalar_result(writer *w, const char *name, const char *result) {
+    outputs found = {0};
+    list_results(w, name, result, &found);
+    int64_t buffer = found.count ? found.data[0].buffer : -1;
+    sn_vec_free(&found);
+    return buffer;
 }
 
 static void write_outputs(writer *w) {
-    static const char gradient_prefix[] = "grad:";
-    SN_VEC(sn_output) gradients = {0}, predictions = {0};
-    const sn_func *sources[] = {sn_module_func(w->module, "gradients"), sn_module_func(w->module, "predict")};
-    for (int s = 0; s < 2; s++) {
-        for (size_t i = 0; sources[s] && i < sources[s]->results.count; i++) {
-            const char *name = sources[s]->result_names.data[i];
-            if (s == 0 && !sn_starts_with(name, gradient_prefix)) continue;
-            sn_output output = {.name = s == 0 ? name + strlen(gradient_prefix) : name,
-                                .buffer = result_buffer(w, sources[s]->name, name),
-                                .shape = dims_of(w, sources[s]->results.data[i]->type)};
-            if (s == 0)
-                sn_vec_push(&gradients, output);
-            else
-                sn_vec_push(&predictions, output);
-        }
-    }
+    outputs gradients = {0}, predictions = {0};
+    list_results(w, "gradients", "grad:", &gradients);
+    list_results(w, "predict", "", &predictions);
     COPY_LIST(w, w->out->gradients, &gradients);
     COPY_LIST(w, w->out->predictions, &predictions);
     sn_vec_free(&gradients);
     sn_vec_free(&predictions);
-    const char *last = w->request->microbatches > 1 ? "update" : "step";
-    w->out->loss = result_buffer(w, last, "loss");
-    w->out->grad_norm = result_buffer(w, last, "grad_norm");
-    w->out->eval_loss = result_buffer(w, "eval", "loss");
+    const char *last = w->has_stages || sn_module_func(w->module, "update") ? "update" : "step";
+    w->out->loss = scalar_result(w, last, "loss");
+    w->out->grad_norm = scalar_result(w, last, "grad_norm");
+    w->out->eval_loss = scalar_result(w, "eval", "loss");
 }
 
 static void write_mesh(writer *w) {
@@ -420,7 +483,7 @@ static void forget_ids(const sn_module *module) {
 static void write_programs(writer *w) {
     SN_VEC(sn_program) programs = {0};
     for (size_t f = 0; f < w->module->funcs.count; f++) {
-        if (w->module->funcs.data[f]->is_body) continue;
+        if (!runs(w, w->module->funcs.data[f])) continue;
         sn_program program;
         write_program(w, w->module->funcs.data[f], &program);
         sn_vec_push(&programs, program);
@@ -430,52 +493,77 @@ static void write_programs(writer *w) {
 }
 
 static int64_t program_index(const sn_schedule *s, const char *name) {
-    const sn_program *program = sn_schedule_program(s, name);
-    return program ? program - s->programs.items : -1;
+    return sn_schedule_program(s, name) - s->programs.items;
 }
 
-// A program that runs once, or once per micro-batch with an update behind it.
-static void add_sequence(writer *w, const char *name, int64_t program, int64_t runs, int64_t update) {
-    if (program < 0) return;
-    sn_sequence *sequence = &w->out->sequences.items[w->out->sequences.count++];
-    *sequence = (sn_sequence){.name = name};
-    sequence->runs.items = SN_NEW_N(w->arena, sn_sequence_run, runs + 1);
-    for (int64_t m = 0; m < runs; m++)
-        sequence->runs.items[sequence->runs.count++] = (sn_sequence_run){program, m, true};
-    if (update >= 0) sequence->runs.items[sequence->runs.count++] = (sn_sequence_run){update, -1, false};
-}
-
+// The data of a micro-batch is read before its first run of a class that takes any.
 static void write_sequences(writer *w) {
     sn_schedule *s = w->out;
-    s->sequences.items = SN_NEW_N(w->arena, sn_sequence, 4);
-    bool accumulates = s->micro_batches > 1;
-    add_sequence(w, "step", program_index(s, accumulates ? "micro" : "step"), s->micro_batches,
-                 accumulates ? program_index(s, "update") : -1);
-    if (!accumulates) add_sequence(w, "gradients", program_index(s, "gradients"), 1, -1);
-    add_sequence(w, "eval", program_index(s, "eval"), 1, -1);
-    add_sequence(w, "predict", program_index(s, "predict"), 1, -1);
+    s->sequences.items = SN_NEW_N(w->arena, sn_sequence, SN_SEQUENCE_COUNT);
+    for (sn_sequence_kind kind = 0; kind < SN_SEQUENCE_COUNT; kind++) {
+        sn_func_runs order = {0};
+        if (!sn_sequence_of(w->module, w->request->plan, w->rank, kind, &order)) continue;
+        sn_sequence *sequence = &s->sequences.items[s->sequences.count++];
+        *sequence = (sn_sequence){.name = sn_sequence_name(kind)};
+        sequence->runs.items = SN_NEW_N(w->arena, sn_sequence_run, order.count + 1);
+        bool *loaded = SN_NEW_N(w->arena, bool, w->request->microbatches + 1);
+        for (size_t i = 0; i < order.count; i++) {
+            const sn_func_run *run = &order.data[i];
+            bool load = run->micro_batch >= 0 && s->inputs.count && !loaded[run->micro_batch];
+            if (load) loaded[run->micro_batch] = true;
+            sequence->runs.items[sequence->runs.count++] =
+                (sn_sequence_run){program_index(s, run->func->name), run->micro_batch, load};
+        }
+        sn_vec_free(&order);
+    }
 }
 
+// Of all classes: one may take no data.
 static int64_t samples_of_a_step(const writer *w) {
-    for (size_t i = 0; i < w->out->inputs.count; i++)
-        if (w->out->inputs.items[i].batch_dim == 0)
-            return w->out->inputs.items[i].shape.items[0] * w->request->microbatches;
+    for (size_t f = 0; f < w->module->funcs.count; f++) {
+        const sn_func *func = w->module->funcs.data[f];
+        for (size_t a = 0; !func->is_body && a < func->args.count; a++) {
+            const sn_value *arg = func->args.data[a];
+            if (arg->name[0] == '$' || !arg->type.rank) continue;
+            sn_type whole = sn_whole_type(&w->module->mesh, arg->type, arg->layout);
+            return whole.dim[0] * w->request->microbatches;
+        }
+    }
     return 1;
 }
 
-void sn_schedule_build(sn_module *module, const sn_schedule_request *request, const sn_kernel_entry *kernels,
+// What the class's buffers span.
+static int64_t arena_of(const writer *w) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < w->buffers.count; i++) {
+        const sn_buffer *b = &w->buffers.data[i];
+        int64_t end = b->offset + b->bytes + (b->slots > 1 ? (b->slots - 1) * b->slot_bytes : 0);
+        if (end > bytes) bytes = end;
+    }
+    return w->has_stages ? align(bytes) : w->module->arena_bytes;
+}
+
+void sn_schedule_build(sn_module *module, const sn_schedule_request *request, int rank, const sn_kernel_entry *kernels,
                        size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedule *out) {
     SN_CHECK(module->form == SN_FORM_SCHED);
-    *out = (sn_schedule){.pipeline_axis = -1,
+    bool has_stages = sn_module_has_stages(module);
+    *out = (sn_schedule){.pipeline_axis = has_stages ? sn_mesh_axis(&module->mesh, "pp") : -1,
                          .model_path = request->model_path,
                          .model_bytes = request->model_bytes,
                          .model_hash = request->model_hash,
                          .plan_hash = request->plan_hash,
                          .threads = request->threads,
-                         .arena_bytes = module->arena_bytes,
                          .micro_batches = request->microbatches,
                          .lr = request->lr};
-    writer w = {module, request, kernels, n_kernels, arena, constants, out, .buffers = {0}};
+    writer w = {.module = module,
+                .rank = rank,
+                .has_stages = has_stages,
+                .request = request,
+                .kernels = kernels,
+                .n_kernels = n_kernels,
+                .arena = arena,
+                .constants = constants,
+                .out = out};
     forget_ids(module);
     write_mesh(&w);
     write_globals(&w);
@@ -484,6 +572,7 @@ void sn_schedule_build(sn_module *module, const sn_schedule_request *request, co
     write_programs(&w);
     write_sequences(&w);
     write_outputs(&w);
+    out->arena_bytes = arena_of(&w);
     out->kernels.items = SN_NEW_N(arena, const char *, n_kernels);
     for (size_t i = 0; i < n_kernels; i++) out->kernels.items[out->kernels.count++] = kernels[i].symbol;
     out->settings.items = sn_arena_copy(arena, request->settings, request->n_settings * sizeof *request->settings);

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/diag.h"
 #include "ir/graph.h"
+#include "passes/partition/plan.h"
 #include "runtime/schedule.h"
 
 // What the schedule says that the module does not know.
@@ -9,6 +10,7 @@ typedef struct sn_schedule_request {
     const char *model_path; // absolute
     int64_t model_bytes;
     const char *model_hash, *plan_hash;
+    const sn_plan *plan;
     int microbatches;
     int threads;
     double lr;
@@ -25,7 +27,8 @@ typedef struct sn_kernel_entry {
     bool one_thread;
 } sn_kernel_entry;
 
-// Builds the schedule of a module that has its addresses. Everything the result points at is in `arena`; values of
+// Builds the schedule of one rank class (by pipeline rank; 0 without stages) of a module that has its addresses.
+// Everything the result points at is in `arena`; values of
 // constants in memory are appended to `constants`, the payload.
-void sn_schedule_build(sn_module *module, const sn_schedule_request *request, const sn_kernel_entry *kernels,
+void sn_schedule_build(sn_module *module, const sn_schedule_request *request, int rank, const sn_kernel_entry *kernels,
                        size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedule *out);

@@ -2,14 +2,21 @@
 //
 //   arena:  [ globals | arguments and rank coordinates ][ transient values of @step, @eval, … share this part ]
 //
-// Globals, arguments (by name, over all functions) and axis_index values keep their place for the whole run. A
+// With pipeline stages each pipeline rank has an arena of its own, in which only its functions and globals lie.
+//
+// Globals, arguments (by name, over all functions) and axis_index values keep their place for the whole run. What is
+// kept from one function to another (passes/partition/stages.h) is an argument of the second; the op of the first that
+// computes it writes it there, if the storage is the value's own. Kept values and inputs have as many slots as
+// micro-batches are in flight (passes/schedule/sequence.h). A
 // transient value lives from its op to its last reader; two whose lives do not overlap may share bytes. Addresses are
 // chosen for the largest values first, each at the lowest place that is free during its life (best-fit by decreasing
 // size: the greedy of Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020,
 // section 5). Values that only rename storage (passes/memory/strided.h), results that a kernel writes over an operand,
 // and all-reduces of a value that nobody reads later take their operand's place.
 #include "passes/memory/share.h"
+#include "passes/partition/stages.h"
 #include "passes/pass.h"
+#include "passes/schedule/sequence.h"
 
 #include <stdlib.h>
 
@@ -23,8 +30,10 @@ typedef struct life {
 
 typedef struct planner {
     sn_module *module;
-    int64_t resident; // bytes taken for the whole run
-    sn_map args;      // the first argument of each name
+    const sn_plan *plan; // may be NULL
+    int rank;            // pipeline rank
+    int64_t resident;    // bytes taken for the whole run
+    sn_map args;         // the first argument of each name
     SN_VEC(life) lives;
 } planner;
 
@@ -32,9 +41,9 @@ static int64_t align(int64_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static void place_resident(planner *p, sn_value *value) {
-    value->place = (sn_place){true, p->resident};
-    p->resident += align(sn_type_bytes(value->type));
+static void place_resident(planner *p, sn_value *value, int slots) {
+    value->place = (sn_place){true, p->resident, slots};
+    p->resident += slots * align(sn_type_bytes(value->type));
 }
 
 static void place_argument(planner *p, sn_value *arg) {
@@ -44,7 +53,8 @@ static void place_argument(planner *p, sn_value *arg) {
         arg->place = known->place;
         return;
     }
-    place_resident(p, arg);
+    bool of_run = arg->name[0] == '$' && !sn_is_kept_name(arg->name);
+    place_resident(p, arg, of_run ? 1 : sn_slots_of(p->module, p->plan, p->rank, arg->name));
     sn_map_put(&p->args, arg->name, arg);
 }
 
@@ -61,7 +71,7 @@ static void find_lives(planner *p, sn_func *func) {
         }
         for (int i = 0; i < op->n_results; i++) {
             sn_value *value = op->results[i];
-            if (sn_owner_of(value) != value || op->kind == SN_OP_AXIS_INDEX) continue;
+            if (sn_owner_of(value) != value || value->place.placed) continue;
             sn_vec_push(&p->lives, (life){value, align(sn_type_bytes(value->type)), -1, op->mark, op->mark});
             value->id = (uint32_t)p->lives.count;
         }
@@ -121,14 +131,29 @@ static int64_t pack(planner *p, sn_arena *scratch) {
     return bytes;
 }
 
+// Storage of a kept value that is the value's own lies where the functions that read it look.
+static void place_kept(planner *p, sn_func *func) {
+    for (size_t i = 0; i < func->results.count; i++) {
+        const char *name = func->result_names.data[i];
+        const sn_value *reader = sn_is_kept_name(name) ? sn_map_get(&p->args, name) : NULL;
+        sn_strided view;
+        if (!reader || !sn_strided_view(func->results.data[i], &view) || !sn_strided_is_dense(&view)) continue;
+        sn_value *storage = sn_owner_of(view.root);
+        bool own = storage->kind == SN_VALUE_RESULT && !storage->place.placed && view.offset == 0 &&
+                   sn_type_bytes(storage->type) == sn_type_bytes(reader->type);
+        if (own) storage->place = reader->place;
+    }
+}
+
 static int64_t plan_func(planner *p, sn_func *func, sn_arena *scratch) {
     sn_order_updates(func);
     sn_share_storage(func);
+    place_kept(p, func);
     find_lives(p, func);
     keep_what_leaves(p, func);
     int64_t bytes = pack(p, scratch);
     for (size_t i = 0; i < p->lives.count; i++)
-        p->lives.data[i].value->place = (sn_place){true, p->resident + p->lives.data[i].offset};
+        p->lives.data[i].value->place = (sn_place){true, p->resident + p->lives.data[i].offset, 0};
     return bytes;
 }
 
@@ -140,32 +165,53 @@ static void place_shared(sn_func *func) {
             if (op->results[i]->place.placed || !sn_strided_view(op->results[i], &view)) continue;
             const sn_value *storage = sn_owner_of(view.root);
             int64_t bytes = (int64_t)sn_dtype_bytes(op->results[i]->type.dtype);
-            op->results[i]->place = (sn_place){true, storage->place.offset + view.offset * bytes};
+            op->results[i]->place = (sn_place){true, storage->place.offset + view.offset * bytes, storage->place.slots};
         }
     }
 }
 
-static void run(sn_module *module, sn_pass_context *context) {
-    planner p = {.module = module};
+static bool is_of_rank(const planner *p, const sn_func *func) {
+    int rank = sn_pipeline_rank_of(func);
+    return !func->is_body && (rank < 0 || rank == p->rank);
+}
+
+// The arena of one pipeline rank; returns its bytes.
+static int64_t plan_rank(planner *p, bool has_stages, sn_arena *scratch) {
+    sn_module *module = p->module;
     int64_t transient = 0;
-    for (size_t i = 0; i < module->globals.count; i++) place_resident(&p, module->globals.data[i]->value);
+    p->resident = 0;
+    for (size_t i = 0; i < module->globals.count; i++) {
+        sn_global *global = module->globals.data[i];
+        if (!has_stages || sn_pipeline_rank_of_global(global) == p->rank) place_resident(p, global->value, 1);
+    }
     for (size_t f = 0; f < module->funcs.count; f++) {
         sn_func *func = module->funcs.data[f];
-        if (func->is_body) continue;
-        for (size_t a = 0; a < func->args.count; a++) place_argument(&p, func->args.data[a]);
+        if (!is_of_rank(p, func)) continue;
+        for (size_t a = 0; a < func->args.count; a++) place_argument(p, func->args.data[a]);
         SN_FOR_OPS(op, func) {
-            if (op->kind == SN_OP_AXIS_INDEX) place_resident(&p, op->results[0]);
+            if (op->kind == SN_OP_AXIS_INDEX) place_resident(p, op->results[0], 1);
         }
     }
     for (size_t f = 0; f < module->funcs.count; f++) {
         sn_func *func = module->funcs.data[f];
-        if (func->is_body) continue;
-        int64_t bytes = plan_func(&p, func, context->scratch);
+        if (!is_of_rank(p, func)) continue;
+        int64_t bytes = plan_func(p, func, scratch);
         if (bytes > transient) transient = bytes;
         place_shared(func);
     }
-    module->arena_bytes = p.resident + transient;
-    sn_map_free(&p.args);
+    sn_map_free(&p->args);
+    return p->resident + transient;
+}
+
+static void run(sn_module *module, sn_pass_context *context) {
+    planner p = {.module = module, .plan = context->plan};
+    bool has_stages = sn_module_has_stages(module);
+    int ranks = has_stages ? sn_pipeline_ranks(module) : 1;
+    module->arena_bytes = 0;
+    for (p.rank = 0; p.rank < ranks; p.rank++) {
+        int64_t bytes = plan_rank(&p, has_stages, context->scratch);
+        if (bytes > module->arena_bytes) module->arena_bytes = bytes;
+    }
     sn_vec_free(&p.lives);
 }
 

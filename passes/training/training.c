@@ -75,7 +75,7 @@ static bool add_eval_and_predict(sn_module *module, const sn_func *model, const 
 
 static bool build(sn_module *module, sn_func *main, const sn_training *training, sn_update *u, sn_diags *diags) {
     const sn_func *infer = sn_module_func(module, "infer");
-    bool accumulates = training->accumulate > 1;
+    bool accumulates = training->accumulate > 1 || training->splits;
     sn_loss loss;
     if (!sn_padding_mark(main, training->n_paddings, training->paddings, diags)) return false;
     sn_func *step = with_loss(module, main, accumulates ? "micro" : "step", true, training, diags, &loss);
@@ -84,12 +84,12 @@ static bool build(sn_module *module, sn_func *main, const sn_training *training,
     if (!differentiate(step, accumulates ? loss.sum : loss.value, u, diags)) return false;
     return_loss(step, loss.value);
     if (accumulates)
-        sn_update_build_accumulated(u, step, &loss);
+        sn_update_build_accumulated(u, step, &loss, training->with_gradients);
     else
         sn_update_build(u, step);
     sn_func_prune(step);
     return add_eval_and_predict(module, infer ? infer : main, training, diags) &&
-           (!training->with_gradients || add_gradients(module, main, training, u, diags));
+           (!training->with_gradients || accumulates || add_gradients(module, main, training, u, diags));
 }
 
 bool sn_training_build(sn_module *module, const sn_training *training, sn_diags *diags) {

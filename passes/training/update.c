@@ -127,36 +127,61 @@ static void add_gradients(sn_update *u, sn_func *micro, sn_global **accumulators
     }
 }
 
-// @update: the accumulated gradients of the loss's sum, divided by the accumulated count.
-static void build_update(sn_update *u, sn_func *func, sn_global *const *accumulators, sn_global *sum,
-                         sn_global *count) {
-    sn_builder b = {.func = func, .phase = SN_PHASE_UPDATE, .origin = sn_origin_new(func->module, "loss", NULL)};
-    sn_value *loss = sn_build_binary(&b, SN_OP_DIV, sum->value, count->value);
-    sn_func_add_result(func, sn_build_cast(&b, loss, SN_F32), "loss");
-    sn_value *scale = sn_build_unary(&b, SN_OP_RECIPROCAL, count->value);
+typedef struct accumulators {
+    sn_global **gradient; // by parameter
+    sn_global *sum, *count;
+} accumulators;
+
+// The loss, and the accumulated gradients of its sum divided by the accumulated count.
+static void read_accumulators(sn_update *u, sn_builder *b, const accumulators *a) {
+    b->origin = sn_origin_new(b->func->module, "loss", NULL);
+    sn_value *loss = sn_build_binary(b, SN_OP_DIV, a->sum->value, a->count->value);
+    sn_func_add_result(b->func, sn_build_cast(b, loss, SN_F32), "loss");
+    sn_value *scale = sn_build_unary(b, SN_OP_RECIPROCAL, a->count->value);
     for (int i = 0; i < u->n; i++) {
-        set_origin(&b, u->parameters[i]);
-        u->gradients[i] = scaled(&b, accumulators[i]->value, scale);
+        set_origin(b, u->parameters[i]);
+        u->gradients[i] = scaled(b, a->gradient[i]->value, scale);
     }
-    sn_update_build(u, func);
-    for (int i = 0; i < u->n; i++) {
-        set_origin(&b, u->parameters[i]);
-        assign(&b, accumulators[i], sn_build_splat(&b, accumulators[i]->value->type, 0));
-    }
-    assign(&b, sum, sn_build_splat(&b, sum->value->type, 0));
-    assign(&b, count, sn_build_splat(&b, count->value->type, 0));
-    sn_func_prune(func);
 }
 
-void sn_update_build_accumulated(sn_update *u, sn_func *micro, const sn_loss *loss) {
+static void clear_accumulators(const sn_update *u, sn_builder *b, const accumulators *a) {
+    for (int i = 0; i < u->n; i++) {
+        set_origin(b, u->parameters[i]);
+        assign(b, a->gradient[i], sn_build_splat(b, a->gradient[i]->value->type, 0));
+    }
+    assign(b, a->sum, sn_build_splat(b, a->sum->value->type, 0));
+    assign(b, a->count, sn_build_splat(b, a->count->value->type, 0));
+    sn_func_prune(b->func);
+}
+
+static void build_update(sn_update *u, sn_func *func, const accumulators *a) {
+    sn_builder b = {.func = func, .phase = SN_PHASE_UPDATE};
+    read_accumulators(u, &b, a);
+    sn_update_build(u, func);
+    clear_accumulators(u, &b, a);
+}
+
+static void build_gradients(sn_update *u, sn_func *func, const accumulators *a) {
+    sn_module *module = func->module;
+    sn_builder b = {.func = func, .phase = SN_PHASE_UPDATE};
+    read_accumulators(u, &b, a);
+    for (int i = 0; i < u->n; i++) {
+        sn_value *gradient = sn_build_cast(&b, u->gradients[i], u->parameters[i]->value->type.dtype);
+        sn_func_add_result(func, gradient, sn_arena_printf(&module->arena, "grad:%s", u->parameters[i]->name));
+    }
+    clear_accumulators(u, &b, a);
+}
+
+void sn_update_build_accumulated(sn_update *u, sn_func *micro, const sn_loss *loss, bool with_gradients) {
     sn_module *module = micro->module;
-    sn_global **accumulators = sn_alloc(sizeof *accumulators * (size_t)u->n);
-    add_gradients(u, micro, accumulators);
+    accumulators a = {.gradient = sn_alloc(sizeof *a.gradient * (size_t)u->n)};
+    add_gradients(u, micro, a.gradient);
     sn_builder b = {.func = micro, .phase = SN_PHASE_FORWARD, .origin = sn_origin_new(module, "loss", NULL)};
-    sn_global *sum = accumulator(module, "loss.sum", loss->sum->type, NULL);
-    sn_global *count = accumulator(module, "loss.count", loss->count->type, NULL);
-    add_to(&b, sum, loss->sum);
-    add_to(&b, count, loss->count);
-    build_update(u, sn_module_add_func(module, "update"), accumulators, sum, count);
-    sn_free(accumulators);
+    a.sum = accumulator(module, "loss.sum", loss->sum->type, NULL);
+    a.count = accumulator(module, "loss.count", loss->count->type, NULL);
+    add_to(&b, a.sum, loss->sum);
+    add_to(&b, a.count, loss->count);
+    build_update(u, sn_module_add_func(module, "update"), &a);
+    if (with_gradients) build_gradients(u, sn_module_add_func(module, "gradients"), &a);
+    sn_free(a.gradient);
 }

@@ -13,5 +13,6 @@ typedef struct sn_update {
 
 // Completes @step: norm, clipping, updates, the arguments "$step" and "$lr" and the result "grad_norm".
 void sn_update_build(sn_update *u, sn_func *step);
-// Completes @micro, which has gradients of the loss's sum, with accumulators, and makes @update.
-void sn_update_build_accumulated(sn_update *u, sn_func *micro, const sn_loss *loss);
+// Completes @micro, which has gradients of the loss's sum, with accumulators, and makes @update and, when asked,
+// @gradients.
+void sn_update_build_accumulated(sn_update *u, sn_func *micro, const sn_loss *loss, bool with_gradients);

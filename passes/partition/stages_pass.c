@@ -1,0 +1,146 @@
+// stages: cuts the program in pipeline stages.
+//
+//   @micro(%x, %labels)            @stage0.forward(%x)      %h = …; send(%h) <channel=0 stage=1>; return %h as
+//   "$keep.0"
+//     %h = …        node of 0      @stage1.forward(%labels) %h = recv() <channel=0 stage=0>; …
+//     %y = …(%h)    node of 1  =>  @stage1.backward(…)      … send(%dh) <channel=1 stage=0>
+//     … backward                   @stage0.backward(%$keep.0) %dh = recv() <channel=1 stage=1>; …
+//   @update                        @stage0.update, @stage1.update: each for what its rank holds
+//   @eval, @predict                @stage0.eval, @stage1.eval, …
+//
+// Parameters, their moments and their accumulators belong to the stage that uses the parameter first. A use in another
+// stage (a tied embedding) gets the parameter once per sequence (@stageN.tie) and returns its part of the gradient.
+#include "passes/partition/stages_assign.h"
+#include "passes/partition/stages_cut.h"
+#include "passes/pass.h"
+
+#include <string.h>
+
+typedef struct stager {
+    sn_module *module;
+    sn_pass_context *context;
+    const sn_plan *plan;
+    sn_node_stages nodes;
+    sn_map owner; // of globals: stage + 1
+    sn_stage_cutter cutter;
+} stager;
+
+static int stage_count(const stager *s) {
+    return s->nodes.n_stages;
+}
+
+// Whether an op leads to what an earlier stage waits for: by op mark.
+static bool *mark_needed_before(const stager *s, const sn_func *func, const int *stage) {
+    bool *needed = SN_NEW_N(s->context->scratch, bool, func->n_ops + 1);
+    for (const sn_op *op = func->last; op; op = op->prev) {
+        for (int r = 0; r < op->n_results; r++) {
+            for (size_t u = 0; u < op->results[r]->uses.count; u++) {
+                const sn_op *user = op->results[r]->uses.data[u].op;
+                bool other = stage[user->mark] != SN_HOME_ANYWHERE && stage[user->mark] != stage[op->mark];
+                needed[op->mark] |= user->phase != SN_PHASE_FORWARD && (other || needed[user->mark]);
+            }
+        }
+    }
+    return needed;
+}
+
+// Cells of @micro: forward 0 … S-1, then backward, or backward_input and backward_weight, 0 … S-1.
+static void cut_micro(stager *s, sn_func *func) {
+    sn_arena *scratch = s->context->scratch;
+    int stages = stage_count(s), ranks = s->cutter.ranks, n = 0;
+    bool split = s->plan->schedule == SN_PIPELINE_ZERO_BUBBLE;
+    sn_stage_cell *cells = SN_NEW_N(scratch, sn_stage_cell, 3 * stages);
+    for (int i = 0; i < stages; i++) cells[n++] = (sn_stage_cell){SN_PART_FORWARD, i, i % ranks, i};
+    for (int i = 0; i < stages; i++)
+        cells[n++] = (sn_stage_cell){split ? SN_PART_BACKWARD_INPUT : SN_PART_BACKWARD, i, i % ranks,
+                                     stages + 2 * (stages - 1 - i)};
+    for (int i = 0; split && i < stages; i++)
+        cells[n++] = (sn_stage_cell){SN_PART_BACKWARD_WEIGHT, i, i % ranks, stages + 2 * (stages - 1 - i) + 1};
+    bool *anywhere = SN_NEW_N(scratch, bool, func->n_ops + 1);
+    int *home = SN_NEW_N(scratch, int, func->n_ops + 1);
+    sn_mark_anywhere(func, true, anywhere);
+    sn_stages_assign(func, &s->nodes, anywhere, &s->owner, home);
+    bool *needed = split ? mark_needed_before(s, func, home) : NULL;
+    SN_FOR_OPS(op, func) {
+        if (home[op->mark] == SN_HOME_ANYWHERE || op->phase == SN_PHASE_FORWARD) continue;
+        home[op->mark] += needed && !needed[op->mark] ? 2 * stages : stages;
+    }
+    func->results.count = func->result_names.count = 0; // the loss of a part: @update has that of the step
+    sn_stage_cut(&s->cutter, func, n, cells, home);
+}
+
+static void cut_forward(stager *s, sn_func *func, sn_stage_part part) {
+    sn_arena *scratch = s->context->scratch;
+    int stages = stage_count(s);
+    sn_stage_cell *cells = SN_NEW_N(scratch, sn_stage_cell, stages);
+    for (int i = 0; i < stages; i++) cells[i] = (sn_stage_cell){part, i, i % s->cutter.ranks, i};
+    bool *anywhere = SN_NEW_N(scratch, bool, func->n_ops + 1);
+    int *home = SN_NEW_N(scratch, int, func->n_ops + 1);
+    sn_mark_anywhere(func, true, anywhere);
+    sn_stages_assign(func, &s->nodes, anywhere, &s->owner, home);
+    sn_stage_cut(&s->cutter, func, stages, cells, home);
+}
+
+static int rank_of_global(stager *s, const sn_global *global) {
+    if (!sn_map_has(&s->owner, global->name)) {
+        const void *of = global->of ? sn_map_get(&s->owner, global->of->name) : NULL;
+        sn_map_put(&s->owner, global->name, of ? (void *)(uintptr_t)of : (void *)(intptr_t)1);
+    }
+    return ((int)(intptr_t)sn_map_get(&s->owner, global->name) - 1) % s->cutter.ranks;
+}
+
+// What no stage but the ranks do: each op where the largest of its operands is.
+static void cut_by_rank(stager *s, sn_func *func, sn_stage_part part) {
+    sn_arena *scratch = s->context->scratch;
+    int ranks = s->cutter.ranks;
+    sn_stage_cell *cells = SN_NEW_N(scratch, sn_stage_cell, ranks);
+    for (int i = 0; i < ranks; i++) cells[i] = (sn_stage_cell){part, i, i, i};
+    bool *anywhere = SN_NEW_N(scratch, bool, func->n_ops + 1);
+    int *home = SN_NEW_N(scratch, int, func->n_ops + 1);
+    sn_mark_anywhere(func, false, anywhere);
+    SN_FOR_OPS(op, func) {
+        int64_t most = -1;
+        home[op->mark] = anywhere[op->mark] ? SN_HOME_ANYWHERE : 0;
+        for (int i = 0; i < op->n_operands && !anywhere[op->mark]; i++) {
+            const sn_value *value = op->operands[i];
+            bool global = value->kind == SN_VALUE_GLOBAL && value->global->role != SN_ROLE_CONSTANT;
+            bool result = value->kind == SN_VALUE_RESULT && home[value->def->mark] != SN_HOME_ANYWHERE;
+            if ((!global && !result) || sn_type_bytes(value->type) <= most) continue;
+            if (op->kind == SN_OP_ASSIGN && i) continue;
+            most = sn_type_bytes(value->type);
+            home[op->mark] = global ? rank_of_global(s, value->global) : home[value->def->mark];
+        }
+    }
+    sn_stage_cut(&s->cutter, func, ranks, cells, home);
+}
+
+static void cut_all(stager *s) {
+    sn_func *func;
+    if ((func = sn_module_func(s->module, "micro"))) cut_micro(s, func);
+    if ((func = sn_module_func(s->module, "eval"))) cut_forward(s, func, SN_PART_EVAL);
+    if ((func = sn_module_func(s->module, "predict"))) cut_forward(s, func, SN_PART_PREDICT);
+    if ((func = sn_module_func(s->module, "update"))) cut_by_rank(s, func, SN_PART_UPDATE);
+    if ((func = sn_module_func(s->module, "gradients"))) cut_by_rank(s, func, SN_PART_GRADIENTS);
+}
+
+static void run(sn_module *module, sn_pass_context *context) {
+    const sn_plan *plan = context->plan;
+    if (!plan || sn_plan_stage_count(plan) == 1) return;
+    stager s = {.module = module, .context = context, .plan = plan};
+    s.cutter = (sn_stage_cutter){.module = module, .ranks = sn_plan_axis_size(plan, "pp"), .owner = &s.owner};
+    sn_func *model = sn_module_func(module, "micro");
+    if (!model) model = sn_module_func(module, "predict");
+    SN_CHECK(model);
+    if (sn_node_stages_find(model, plan, context->diags, context->scratch, &s.nodes)) cut_all(&s);
+    sn_node_stages_free(&s.nodes);
+    sn_map_free(&s.owner);
+    sn_map_free(&s.cutter.tied);
+}
+
+const sn_pass sn_pass_stages = {
+    .name = "stages",
+    .summary = "cuts the program in the plan's pipeline stages; what crosses a cut is sent and received",
+    .forms = 1 << SN_FORM_DIST,
+    .result = SN_FORM_DIST,
+    .run = run,
+};
