@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 sn_status sn_file_map(const char *path, sn_mapped_file *out) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    // a pipe is refused below, not waited for
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return sn_status_errno("cannot open '%s'", path);
     struct stat info;
     sn_status status = SN_OK;

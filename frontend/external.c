@@ -57,7 +57,8 @@ static int open_by_component(int folder, const char *location) {
         if (length < sizeof name) {
             memcpy(name, location, length);
             name[length] = 0;
-            next = openat(at, length ? name : ".", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (slash ? O_DIRECTORY : 0));
+            next = openat(at, length ? name : ".",
+                          O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (slash ? O_DIRECTORY : 0));
         } else {
             errno = ENAMETOOLONG;
         }
@@ -72,7 +73,8 @@ static int open_by_component(int folder, const char *location) {
 }
 
 static int open_inside(int folder, const char *location) {
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
     int fd = (int)syscall(SYS_openat2, folder, location, &how, sizeof how);
     if (fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EINVAL)) return open_by_component(folder, location);
     return fd;

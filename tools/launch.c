@@ -1,18 +1,18 @@
 #include "tools/launch.h"
 
 #include "base/vec.h"
+#include "tools/workplace.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 typedef SN_VEC(const char *) words;
 
@@ -36,7 +36,40 @@ static sn_status wait_for(pid_t child, int *exit_status) {
     return SN_OK;
 }
 
+// The run: mpirun, which passes SIGUSR1 on to its ranks, or the one rank itself. A rank ends after its step then.
+static pid_t running;
+static void pass_on(int number) {
+    (void)number;
+    kill(running, SIGUSR1);
+}
+
+// Starts the run so that it ends with us, even when we are killed. 0, or the errno of what failed.
+static int start(char *const *line, const sigset_t *mask) {
+    int ends[2], failed = 0;
+    pid_t self = getpid();
+    if (pipe2(ends, O_CLOEXEC)) return errno;
+    running = fork();
+    if (running < 0) failed = errno;
+    if (running == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGUSR1);
+        if (getppid() != self) _exit(1);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
+        signal(SIGHUP, SIG_DFL);
+        sigprocmask(SIG_SETMASK, mask, NULL);
+        execvp(line[0], line);
+        failed = errno;
+        if (write(ends[1], &failed, sizeof failed) < 0) _exit(126);
+        _exit(127);
+    }
+    close(ends[1]); // a program that has started holds no other end
+    if (!failed && read(ends[0], &failed, sizeof failed) > 0) waitpid(running, NULL, 0);
+    close(ends[0]);
+    return failed;
+}
+
 sn_status sn_launch(const char *program, int ranks, const char *const *arguments, int *exit_status) {
+    if (sn_workplace_stopped()) return sn_status_make("stopped by a signal before the run");
     char count[16];
     snprintf(count, sizeof count, "%d", ranks);
     words line = {0};
@@ -49,19 +82,21 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     fflush(NULL);
     // A terminal sends ^C to the whole group: the run ends itself in an orderly way, and we report how.
     void (*interrupt)(int) = signal(SIGINT, SIG_IGN);
-    posix_spawnattr_t attributes;
-    sigset_t defaults;
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGINT);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    pid_t child;
-    int failed = posix_spawnp(&child, line.data[0], NULL, &attributes, (char *const *)(uintptr_t)line.data, environ);
-    posix_spawnattr_destroy(&attributes);
+    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART}, terminate, hangup;
+    sigset_t ours, before;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    sigprocmask(SIG_BLOCK, &ours, &before); // until there is someone to pass them to
+    sigaction(SIGTERM, &pass, &terminate);
+    sigaction(SIGHUP, &pass, &hangup);
+    int failed = start((char *const *)(uintptr_t)line.data, &before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     sn_status status = failed ? sn_status_make("cannot start '%s': %s%s", line.data[0], strerror(failed),
                                                ranks > 1 ? " (ranks need mpirun: apt-get install openmpi-bin)" : "")
-                              : wait_for(child, exit_status);
+                              : wait_for(running, exit_status);
+    sigaction(SIGTERM, &terminate, NULL);
+    sigaction(SIGHUP, &hangup, NULL);
     signal(SIGINT, interrupt);
     sn_vec_free(&line);
     free(path);

@@ -148,7 +148,8 @@ static sn_status newest(const char *folder, sn_str *path) {
     sn_str_free(&latest);
     if (status) {
         sn_status_free(status);
-        return sn_status_make("'%s' holds no checkpoint", folder);
+        return sn_status_make("'%s' holds no checkpoint: give the folder that --checkpoint wrote, with its file latest",
+                              folder);
     }
     int length = file.bytes < 64 ? (int)file.bytes : 64;
     char name[65] = {0};

@@ -213,6 +213,10 @@ static bool is_due(int64_t every, int64_t step, bool last) {
 static bool train(run *r, const programs *p) {
     const sn_run_options *o = r->options;
     int64_t saved = -1;
+    if (is_main(r) && r->at.step >= o->steps)
+        sn_run_log_say(&r->log,
+                       "nothing to train: the checkpoint is of step %" PRId64 ", --steps counts from the start",
+                       r->at.step);
     while (r->at.step < o->steps && !r->stop) {
         sn_step_report report;
         if (!train_step(r, p, &report)) return false;
@@ -358,6 +362,7 @@ int sn_run(const sn_run_setup *setup) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); // what mpirun passes on; it answers SIGTERM with an end after a second
     run r = {.setup = setup,
              .schedule = &setup->schedules->classes.items[sn_schedules_class(setup->schedules, setup->comm->rank)],
              .options = setup->options,

@@ -12,6 +12,8 @@ compile() { "$sennit" compile "$1" --data "$data" --loss softmax_cross_entropy:l
 
 expect 1 'error\[E0100\]' compile "$tree/absent.onnx"
 expect 1 'error\[E0100\].*not a regular file' compile "$tree"
+mkfifo "$tree/pipe"
+expect 1 'error\[E0100\].*not a regular file' timeout 20 "$sennit" info "$tree/pipe"
 : >"$tree/empty.onnx"
 expect 1 'error\[E0101\]' compile "$tree/empty.onnx"
 echo 'this is no model' >"$tree/text.onnx"

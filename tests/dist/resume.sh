@@ -31,4 +31,5 @@ first=$(sed -n '1s/.*"step": *\([0-9]*\).*/\1/p' resumed.jsonl)
 losses whole.jsonl | tail -n +"$first" >expected.txt
 losses resumed.jsonl >found.txt
 cmp expected.txt found.txt || fail "resumed at step $first after $stop: other losses"
+run none.jsonl --resume saved | grep -q 'nothing to train' || fail "a resumed run with no step left says nothing"
 echo "killed after $stop steps, resumed at $first: the same losses"

@@ -1,0 +1,50 @@
+#!/bin/sh
+# SIGTERM to `sennit train` ends the run after its step, with a checkpoint to resume from, and SIGKILL ends its ranks as
+# well: on one rank and on two. No process and, after SIGTERM, no temporary folder stays behind.
+. "$(dirname "$0")/lib.sh"
+mkdir tmp
+export TMPDIR="$work/tmp"
+
+# stop SIGNAL RANKS: starts a long run, sends the signal to sennit once it makes steps, and waits for its end.
+stop() {
+    rm -rf saved run.jsonl
+    "$sennit" train "$models/gpt2/dynamo-20-raw.onnx" --data "$models/gpt2/data" --steps 100000000 --ranks "$2" \
+        --loss softmax_cross_entropy:logits,labels --log run.jsonl --checkpoint saved --quiet >output.txt 2>&1 &
+    process=$!
+    tries=0
+    until [ -s run.jsonl ]; do
+        kill -0 $process 2>/dev/null || fail "the run ended by itself: $(cat output.txt)"
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || fail "no step in a minute"
+        sleep 0.1
+    done
+    kill -"$1" $process
+    status=0
+    wait $process || status=$?
+}
+
+# The runs that live: they are programs in our temporary folder.
+living() {
+    for process in /proc/[0-9]*; do
+        case $(readlink "$process/exe" 2>/dev/null) in "$work"/*) echo "${process#/proc/}" ;; esac
+    done
+}
+
+for ranks in 1 2; do
+    stop TERM $ranks
+    [ $status = 0 ] || fail "SIGTERM on $ranks ranks: status $status"
+    grep -q 'stopped after step' output.txt || fail "SIGTERM on $ranks ranks: $(cat output.txt)"
+    [ -s saved/latest ] || fail "SIGTERM on $ranks ranks left no checkpoint"
+    [ -z "$(living)" ] || fail "SIGTERM on $ranks ranks left a run"
+    [ -z "$(ls tmp | grep '^sennit')" ] || fail "SIGTERM on $ranks ranks left a folder: $(ls tmp)"
+
+    stop KILL $ranks
+    tries=0
+    while [ -n "$(living)" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || fail "SIGKILL on $ranks ranks left a run"
+        sleep 0.1
+    done
+    rm -rf tmp/sennit-*
+done
+echo "stopped runs end"
