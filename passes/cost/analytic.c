@@ -45,6 +45,7 @@ double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, in
     double work = 2.0 * (double)batch * (double)m * (double)n * (double)k;
     double bytes = width * (double)batch * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
     if (device->cores == 1) return fmax(work / rate, stream_seconds(device, curve, bytes)) + curve->start;
+    if (rate_of(dtype) == SN_RATE_8) rate *= curve->eight_bit;
     int64_t row = 16 / (int64_t)width;
     if (n % row || k % row) rate *= curve->misaligned;
     for (size_t i = 0; i < sizeof tile / sizeof *tile; i++)

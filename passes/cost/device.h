@@ -13,17 +13,21 @@ typedef struct sn_curve {
     const char *name;
     // Contractions: cores work on tiles in waves; a tile of depth K takes the time of (K + ramp) steps.
     double tile_efficiency; // of the peak, inside a large tile
+    double eight_bit;       // factor on that for 8-bit floats
     double tile_ramp;       // steps to fill and drain a tile's pipeline
     double small_tile;      // exponent: a tile of s times the largest's area runs at s^small_tile of its rate
     double misaligned;      // factor on the rate when a row is no multiple of 16 bytes
-    double attention[2];    // fraction of the peak of fused attention, forwards and backwards
+    double attention[2];    // of the peak, of fused attention written for the architecture: forwards, backwards
+    double attention_early; // factor on it for kernels that were not (FlashAttention of 2022)
     double attention_ramp;  // keys that are worth the start of a row of scores
     // Memory-bound ops.
-    double stream;        // of the memory bandwidth, of a kernel that streams
-    double ramp_bytes;    // bytes in flight before the bandwidth is reached
-    double start;         // seconds a kernel takes at least
-    double host_issue;    // seconds the host takes to issue one op of an eager framework
-    double library_issue; // seconds NCCL adds to a collective
+    double stream;     // of the memory bandwidth, of a kernel that streams
+    double ramp_bytes; // bytes in flight before the bandwidth is reached
+    double start;      // seconds a kernel takes at least
+    // The host.
+    double host_issue;    // seconds to issue one op of an eager framework
+    double host_jitter;   // its relative spread: ranks that meet in a collective wait for the slowest
+    double library_issue; // seconds a communication library adds to a collective
 } sn_curve;
 
 typedef struct sn_device {

@@ -208,7 +208,7 @@ static void attention(trace *t) {
     }
     t->saved += width(t) * t->tokens * (heads + (s->kv_rank ? heads : kv_heads)) * head;
     t->saved += width(t) * t->tokens * (s->kv_rank ? heads : kv_heads) * value_head;
-    if (t->runtime->flash) {
+    if (t->runtime->attention != SN_ATTENTION_PLAIN) {
         fused_attention(t, heads, s->kv_rank ? heads : kv_heads, head, value_head);
     } else {
         plain_attention(t, heads, head);
@@ -332,8 +332,17 @@ static double device_seconds(trace *t, part part) {
     int n = (int)t->ops[part].count;
     double *seconds = SN_NEW_N(t->scratch, double, n + 1), sum = 0;
     sn_cost_ops(t->model, n, t->ops[part].data, seconds, t->scratch);
-    for (int i = 0; i < n; i++) sum += seconds[i];
+    double early = t->runtime->attention == SN_ATTENTION_EARLY ? t->model->device->curve->attention_early : 1;
+    for (int i = 0; i < n; i++) {
+        sn_op_kind kind = t->ops[part].data[i]->kind;
+        sum += kind == SN_OP_ATTENTION || kind == SN_OP_ATTENTION_GRAD ? seconds[i] / early : seconds[i];
+    }
     return sum;
+}
+
+// How many standard deviations the largest of n normal numbers lies above the mean, within 4 % up to 100.
+static double slowest_of(double n) {
+    return n > 1 ? 0.8 * pow(log(n), 0.8) : 0;
 }
 
 // Device and host run beside each other; a part of a block takes the longer. What hides collectives is computation.
@@ -348,6 +357,7 @@ static double part_seconds(trace *t, const part *parts, int n) {
     }
     double exposed = moves - hidden + fmax(0, hidden - device);
     double host = t->runtime->captured ? 0 : launches * curve->host_issue;
+    if (moves > 0) host *= 1 + curve->host_jitter * slowest_of((double)t->tensor->ranks);
     return fmax(device + exposed, host);
 }
 
@@ -425,10 +435,10 @@ static setting setting_of(const sn_cost_model *model, const sn_cluster *cluster,
     return s;
 }
 
-// What the optimizer streams through memory, of one parameter: gradient to f32, norm, clipping, moments, master,
-// result.
+// What Adam streams through memory, of one parameter: the gradient for its norm and again for the update; master copy
+// and moments read and written; the parameter that computes written.
 static double update_bytes(const sn_runtime *runtime) {
-    return runtime->master ? 4 + 2 * runtime->gradient_bytes + 4 + 8 + 28 + 4 : 28 + 8;
+    return 2 * runtime->gradient_bytes + 24 + (runtime->master ? (double)sn_dtype_bytes(runtime->dtype) : 0);
 }
 
 static void data_parallel(setting *s, const costs *all, double extra, sn_stage *stage) {
@@ -454,13 +464,29 @@ static void data_parallel(setting *s, const costs *all, double extra, sn_stage *
     stage->memory.optimizer = owned * (r->master ? 12 : 8);
 }
 
-// ZeRO-3: parameters of a layer are gathered before its forward and its backward, its gradients scattered.
-static double sharded(setting *s, const costs *c, double seconds, int gathers) {
+// ZeRO-3: seconds of moving a layer's parameters or gradients. Without flat buffers each rank's part is one copy that
+// the host issues; that is what stops DeepSpeed's first ZeRO-3 at scale (Narayanan et al. 2021, table 2).
+static double shards(setting *s, const costs *c, sn_op_kind kind, double width) {
     const sn_runtime *r = s->runtime;
-    double width = (double)sn_dtype_bytes(r->dtype), parts = r->shard_layers ? 1 : r->gathers;
+    double parts = r->shard_layers ? 1 : r->gathers;
     double bytes = width * (c->parameters + c->expert_parameters) / parts;
-    double moves = parts * (gathers ? sn_cost_collective(s->model, SN_OP_ALL_GATHER, bytes, &s->data) : 0);
-    return fmax(seconds, moves);
+    return parts * sn_cost_collective(s->model, kind, bytes, &s->data);
+}
+
+static double copies(const setting *s, const costs *c) {
+    const sn_runtime *r = s->runtime;
+    bool many = c->parameters > 0 && !r->shard_layers;
+    return many ? r->gathers * (double)s->data.ranks * s->model->device->curve->host_issue : 0;
+}
+
+// Layers that are gathered ahead of their use hide as far as that takes shorter than computing.
+static void shard_costs(setting *s, costs *c) {
+    double width = (double)sn_dtype_bytes(s->runtime->dtype), host = copies(s, c);
+    double gather = shards(s, c, SN_OP_ALL_GATHER, width);
+    double scatter = shards(s, c, SN_OP_REDUCE_SCATTER, s->runtime->reduce_bytes);
+    bool ahead = s->runtime->shard_layers;
+    c->forward = ahead ? fmax(c->forward, gather) : c->forward + gather + host;
+    c->backward = ahead ? fmax(c->backward, gather + scatter) : c->backward + gather + scatter + 2 * host;
 }
 
 sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
@@ -482,12 +508,7 @@ sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluste
         } kinds[] = {{&dense, plain}, {&mixed, blocks - plain}, {&first, i == 0}, {&last, i == stages - 1}};
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             costs c = *kinds[k].c;
-            if (d->zero >= 3) {
-                c.forward = sharded(&s, &c, c.forward, 1);
-                double scatter = sn_cost_collective(
-                    model, SN_OP_REDUCE_SCATTER, runtime->reduce_bytes * (c.parameters + c.expert_parameters), &s.data);
-                c.backward = fmax(c.backward, scatter + sharded(&s, &c, 0, 1));
-            }
+            if (d->zero >= 3) shard_costs(&s, &c);
             all.forward += kinds[k].n * c.forward;
             all.backward += kinds[k].n * c.backward;
             all.saved += kinds[k].n * c.saved;
@@ -498,7 +519,9 @@ sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluste
         stage[i].forward = all.forward;
         stage[i].backward = all.backward;
         double boundary = dense.boundary;
-        stage[i].message = sn_cost_message(model, boundary, &s.next);
+        bool scatter = runtime->scatter_messages && !d->sequence;
+        stage[i].message = sn_cost_message(model, scatter ? boundary / (double)d->tensor : boundary, &s.next);
+        if (scatter) stage[i].message += sn_cost_collective(model, SN_OP_ALL_GATHER, boundary, &s.tensor);
         double tied = shape->tied && stages > 1 && (i == 0 || i == stages - 1)
                           ? sn_cost_message(model, 2 * runtime->reduce_bytes * first.parameters, &s.next)
                           : 0;

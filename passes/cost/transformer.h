@@ -13,6 +13,9 @@ typedef struct sn_transformer {
     bool dropout;
 } sn_transformer;
 
+// Scores in memory, or one kernel: of the first generation, or written for the architecture.
+typedef enum sn_attention { SN_ATTENTION_PLAIN, SN_ATTENTION_EARLY, SN_ATTENTION_TUNED } sn_attention;
+
 typedef struct sn_degrees {
     int64_t tensor, context, expert, data, pipeline; // data: ranks with different samples
     int64_t expert_tensor;                           // 0: as tensor
@@ -24,18 +27,19 @@ typedef struct sn_degrees {
 
 // What the software under measurement does; none of it is a number that was fitted.
 typedef struct sn_runtime {
-    sn_dtype dtype;        // of activations and of the parameters that compute
-    bool eight_bit;        // products in 8 bits
-    bool flash;            // attention is one kernel
+    sn_dtype dtype; // of activations and of the parameters that compute
+    bool eight_bit; // products in 8 bits
+    sn_attention attention;
     bool fused_head;       // the loss keeps no f32 copy of the logits
     bool master;           // f32 parameters beside those that compute
     double gradient_bytes; // of one parameter's gradient, as it is kept
     double reduce_bytes;   // as it travels
     bool overlap_tensor;   // tensor-parallel collectives hide behind products, in chunks
     bool overlap_messages, overlap_reduce, overlap_gather;
-    bool captured;     // a CUDA graph: the host issues nothing
-    bool shard_layers; // ZeRO-3 gathers a layer at once, ahead of its use (FSDP)
-    int gathers;       // ZeRO-3: collectives of one layer when it does not
+    bool captured;         // a CUDA graph: the host issues nothing
+    bool scatter_messages; // tensor-parallel ranks send 1/tensor of a boundary each and gather it
+    bool shard_layers;     // ZeRO-3 gathers a layer at once, ahead of its use (FSDP)
+    int gathers;           // ZeRO-3: collectives of one layer when it does not, into one tensor per rank
 } sn_runtime;
 
 sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,

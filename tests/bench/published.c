@@ -7,7 +7,7 @@
 // (`frameworks`), which device a name means (`devices`), and the public dimensions that rows leave out (`shapes`).
 #include "passes/cost/transformer.h"
 
-#include "csv.h"
+#include "micro.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -32,7 +32,8 @@ static const named_device devices[] = {
 // What the software of a source does (its papers, repositories and configuration files say so).
 typedef struct framework {
     const char *source;
-    bool flash, fused_head, tied, dropout, biased, positions, rms_norm, gated;
+    sn_attention attention;
+    bool fused_head, tied, dropout, biased, positions, rms_norm, gated;
     double gradient_bytes, reduce_bytes;
     bool master, shard_layers;
     int vocabulary_multiple;
@@ -40,28 +41,28 @@ typedef struct framework {
 
 static const framework frameworks[] = {
     // Megatron-LM of 2021-2022, fp16: kernels for masked softmax, bias+GeLU and bias+dropout+add; fp16 gradients.
-    {"vtrain", false, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"megatron_sc21", false, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"korthikanti", false, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"mtnlg", false, false, true, true, true, true, false, false, 4, 4, true, false, 128},
-    {"bigscience_a100", false, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"vtrain", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"megatron_sc21", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"korthikanti", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"mtnlg", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 4, 4, true, false, 128},
+    {"bigscience_a100", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
     // MPT: flash attention, no biases, no dropout; FSDP keeps f32 shards and moves bf16.
-    {"llm_foundry", true, false, true, false, false, true, false, false, 2, 2, false, true, 1},
+    {"llm_foundry", SN_ATTENTION_EARLY, false, true, false, false, true, false, false, 2, 2, false, true, 1},
     // Megatron-Core with Transformer Engine, f32 gradients.
-    {"megatron_core_h100", true, true, false, false, false, false, true, false, 4, 4, true, false, 128},
-    {"mlperf_gpt3", true, true, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"mlperf_llama31", true, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"simumax", true, true, false, false, false, false, true, true, 4, 4, true, false, 128},
-    {"nemo", true, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"megatron_bridge", true, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"megatron_examples", true, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"torchtitan", true, false, false, false, false, false, true, true, 4, 4, false, true, 1},
-    {"internevo", true, false, false, false, false, false, true, true, 2, 2, true, false, 1},
-    {"bert", false, false, true, true, true, true, false, false, 2, 2, true, false, 8},
-    {"sailor", false, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"deepspeed_azure", false, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"alpa", false, false, true, false, true, true, false, false, 2, 2, true, false, 1},
-    {"stas", true, true, false, false, false, false, true, true, 2, 2, true, false, 1},
+    {"megatron_core_h100", SN_ATTENTION_TUNED, true, false, false, false, false, true, false, 4, 4, true, false, 128},
+    {"mlperf_gpt3", SN_ATTENTION_TUNED, true, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"mlperf_llama31", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
+    {"simumax", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 4, 4, true, false, 128},
+    {"nemo", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
+    {"megatron_bridge", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
+    {"megatron_examples", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
+    {"torchtitan", SN_ATTENTION_EARLY, false, false, false, false, false, true, true, 4, 4, false, true, 1},
+    {"internevo", SN_ATTENTION_EARLY, false, false, false, false, false, true, true, 2, 2, true, false, 1},
+    {"bert", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 8},
+    {"sailor", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"deepspeed_azure", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"alpa", SN_ATTENTION_PLAIN, false, true, false, true, true, false, false, 2, 2, true, false, 1},
+    {"stas", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 1},
 };
 
 typedef struct score {
@@ -77,13 +78,6 @@ typedef struct options {
     const char *set[64];
 } options;
 
-static double number(const csv_row *row, const char *column, double otherwise) {
-    const char *text = csv_get(row, column);
-    char *end;
-    double value = strtod(text, &end);
-    return end == text ? otherwise : value;
-}
-
 static const framework *framework_of(const char *source) {
     for (size_t i = 0; i < sizeof frameworks / sizeof *frameworks; i++)
         if (strncmp(source, frameworks[i].source, strlen(frameworks[i].source)) == 0) return &frameworks[i];
@@ -93,8 +87,9 @@ static const framework *framework_of(const char *source) {
 // A curve's field by name; the order is sn_curve's.
 static bool set_field(sn_curve *curve, const char *field, double value) {
     static const char *const names[] = {
-        "tile_efficiency", "tile_ramp", "small_tile", "misaligned", "attention_forward", "attention_backward",
-        "attention_ramp",  "stream",    "ramp_bytes", "start",      "host_issue",        "library_issue"};
+        "tile_efficiency",    "eight_bit",       "tile_ramp",      "small_tile", "misaligned", "attention_forward",
+        "attention_backward", "attention_early", "attention_ramp", "stream",     "ramp_bytes", "start",
+        "host_issue",         "host_jitter",     "library_issue"};
     double *fields = &curve->tile_efficiency;
     _Static_assert(sizeof(sn_curve) == sizeof(char *) + sizeof names / sizeof *names * sizeof(double),
                    "one name per field");
@@ -123,15 +118,20 @@ static void apply_settings(const options *o, sn_device *device, sn_curve *curve,
     }
 }
 
+static void adjust(void *user, sn_device *device, sn_curve *curve, sn_cluster *cluster) {
+    apply_settings(user, device, curve, cluster);
+}
+
 static sn_transformer shape_of(const csv_row *row, const framework *f, double tensor) {
-    sn_transformer s = {.layers = (int64_t)number(row, "layers", 0), .hidden = (int64_t)number(row, "hidden", 0)};
-    s.heads = (int64_t)number(row, "heads", s.hidden >= 64 ? (double)s.hidden / 128 : 1);
-    s.ffn = (int64_t)number(row, "ffn", 4.0 * (double)s.hidden);
-    s.kv_heads = (int64_t)number(row, "kv_heads", (double)s.heads);
+    sn_transformer s = {.layers = (int64_t)csv_number(row, "layers", 0),
+                        .hidden = (int64_t)csv_number(row, "hidden", 0)};
+    s.heads = (int64_t)csv_number(row, "heads", s.hidden >= 64 ? (double)s.hidden / 128 : 1);
+    s.ffn = (int64_t)csv_number(row, "ffn", 4.0 * (double)s.hidden);
+    s.kv_heads = (int64_t)csv_number(row, "kv_heads", (double)s.heads);
     s.head = s.heads ? s.hidden / s.heads : 0;
-    s.sequence = (int64_t)number(row, "seq", 0);
+    s.sequence = (int64_t)csv_number(row, "seq", 0);
     double multiple = f->vocabulary_multiple * (f->vocabulary_multiple > 8 ? tensor : 1);
-    s.vocab = (int64_t)(ceil(number(row, "vocab", 50257) / multiple) * multiple);
+    s.vocab = (int64_t)(ceil(csv_number(row, "vocab", 50257) / multiple) * multiple);
     s.gated = f->gated;
     s.rms_norm = f->rms_norm;
     s.biased = f->biased;
@@ -148,20 +148,21 @@ static bool has(const char *text, const char *word) {
 
 static sn_degrees degrees_of(const csv_row *row) {
     const char *remat = csv_get(row, "recompute");
-    sn_degrees d = {.tensor = (int64_t)number(row, "tp", 1),
-                    .context = (int64_t)number(row, "cp", 1),
-                    .expert = (int64_t)number(row, "ep", 1),
-                    .pipeline = (int64_t)number(row, "pp", 1),
-                    .data = (int64_t)number(row, "dp", 0),
-                    .sequence = number(row, "sp", 0) > 0,
-                    .zero = (int)number(row, "zero", 0),
-                    .chunks = (int64_t)number(row, "vp", 1),
+    sn_degrees d = {.tensor = (int64_t)csv_number(row, "tp", 1),
+                    .context = (int64_t)csv_number(row, "cp", 1),
+                    .expert = (int64_t)csv_number(row, "ep", 1),
+                    .pipeline = (int64_t)csv_number(row, "pp", 1),
+                    .data = (int64_t)csv_number(row, "dp", 0),
+                    .sequence = csv_number(row, "sp", 0) > 0,
+                    .zero = (int)csv_number(row, "zero", 0),
+                    .chunks = (int64_t)csv_number(row, "vp", 1),
                     .remat = has(remat, "full")        ? SN_REMAT_FULL
                              : has(remat, "selective") ? SN_REMAT_SELECTIVE
                                                        : SN_REMAT_NONE};
-    if (d.data == 0) d.data = (int64_t)(number(row, "gpus", 1) / (double)(d.tensor * d.context * d.pipeline));
+    if (d.data == 0) d.data = (int64_t)(csv_number(row, "gpus", 1) / (double)(d.tensor * d.context * d.pipeline));
     if (d.chunks < 1) d.chunks = 1;
-    double batch = number(row, "gbs", 0), micro = number(row, "mbs", 0), n = number(row, "num_microbatches", 0);
+    double batch = csv_number(row, "gbs", 0), micro = csv_number(row, "mbs", 0),
+           n = csv_number(row, "num_microbatches", 0);
     if (micro <= 0 && n > 0) micro = batch / ((double)d.data * n);
     if (n <= 0 && micro > 0) n = batch / ((double)d.data * micro);
     d.micro_batch = (int64_t)micro;
@@ -171,9 +172,9 @@ static sn_degrees degrees_of(const csv_row *row) {
 
 static sn_runtime runtime_of(const csv_row *row, const framework *f, const sn_degrees *d) {
     const char *overlap = csv_get(row, "overlap"), *precision = csv_get(row, "precision");
-    sn_runtime r = {.dtype = has(precision, "fp32") ? SN_F32 : SN_BF16,
+    sn_runtime r = {.dtype = strncmp(precision, "fp32", 4) == 0 || has(precision, "tf32") ? SN_F32 : SN_BF16,
                     .eight_bit = has(precision, "fp8") || has(precision, "FP8"),
-                    .flash = f->flash,
+                    .attention = f->attention,
                     .fused_head = f->fused_head,
                     .master = f->master,
                     .gradient_bytes = f->gradient_bytes,
@@ -181,6 +182,7 @@ static sn_runtime runtime_of(const csv_row *row, const framework *f, const sn_de
                     .shard_layers = f->shard_layers,
                     .gathers = 4};
     if (has(precision, "fp32 grad accum")) r.gradient_bytes = 4;
+    r.scatter_messages = has(csv_get(row, "framework"), "Megatron-LM");
     r.overlap_tensor = has(overlap, "tp-comm");
     r.overlap_messages = has(overlap, "pp") || has(overlap, "p2p-overlap") || has(overlap, "userbuffers");
     r.overlap_reduce = has(overlap, "grad-reduce") || d->zero >= 3;
@@ -194,15 +196,15 @@ static bool cluster_of(const csv_row *row, sn_cluster *out, sn_device *device) {
     const named_device *found = NULL;
     for (size_t i = 0; i < sizeof devices / sizeof *devices && !found; i++)
         if (strcmp(gpu, devices[i].gpu) == 0) found = &devices[i];
-    double gpus = number(row, "gpus", 0);
+    double gpus = csv_number(row, "gpus", 0);
     if (!found || gpus < 1) return false;
     sn_cluster probe;
     if (!sn_cluster_preset(found->preset, 2, &probe)) return false;
-    int64_t node = (int64_t)number(row, "gpus_per_node", (double)probe.nodes[0].devices);
+    int64_t node = (int64_t)csv_number(row, "gpus_per_node", (double)probe.nodes[0].devices);
     if (node > (int64_t)gpus) node = (int64_t)gpus;
     if (!sn_cluster_preset(found->preset, (int64_t)ceil(gpus / (double)node), out)) return false;
     out->nodes[0].devices = node;
-    double nominal = number(row, "inter_node_GBps_per_node", 0) * 1e9;
+    double nominal = csv_number(row, "inter_node_GBps_per_node", 0) * 1e9;
     if (nominal > 0 && out->n_levels > 1) out->level[1].beta = 0.88 * nominal / (double)node;
     *device = *sn_device_find(found->device);
     return true;
@@ -221,6 +223,7 @@ static bool predict(const options *o, const csv_row *row, const framework *f, sn
         return false;
     if (d.tensor * d.context * d.pipeline * d.data > sn_cluster_devices(&cluster)) return false;
     sn_runtime runtime = runtime_of(row, f, &d);
+    if (has(csv_get(row, "precision"), "tf32")) device.flops[SN_RATE_F32] = device.flops[SN_RATE_TF32];
     sn_cost_model model = {.device = &device};
     *out = sn_transformer_step(&model, &cluster, &shape, &d, &runtime);
     return true;
@@ -261,7 +264,7 @@ static json_t *score_json(const score *s) {
 
 static void print_row(const char *file, const csv_row *row, const sn_step *p, double error, double memory_error) {
     printf("%s,%s,%s,%.6g,%.6g,%+.4f,%.4g,%+.4f,%.4g,%.4g,%.4g,%.4g,%.4g\n", file, csv_get(row, "row_id"),
-           csv_get(row, "source_id"), number(row, "step_time_s", NAN), p->seconds, error,
+           csv_get(row, "source_id"), csv_number(row, "step_time_s", NAN), p->seconds, error,
            sn_memory_total(&p->memory) / 1073741824., memory_error, p->compute, p->bubble, p->messages, p->reduce,
            p->update);
 }
@@ -274,6 +277,36 @@ static score *score_of(score *scores, int *n, const char *source) {
     return s;
 }
 
+// One row of a file: errors of time and memory (NAN where there is none to compare), false when it cannot be predicted.
+static bool score_row(const options *o, const char *name, const csv_row *row, double *error, double *memory_error) {
+    *memory_error = NAN;
+    if (strncmp(name, "micro", 5) == 0) {
+        double predicted, measured;
+        bool gemm = strcmp(name, "micro_gemm.csv") == 0, known;
+        known = (gemm ? micro_gemm : micro_collective)(row, adjust, (void *)(uintptr_t)o, &predicted, &measured);
+        *error = known ? predicted / measured - 1 : NAN;
+        if (known && o->rows)
+            printf("%s,%s,%s,%.6g,%.6g,%+.4f\n", name, csv_get(row, "row_id"), csv_get(row, "source_id"), measured,
+                   predicted, *error);
+        return known;
+    }
+    sn_step p;
+    double measured = csv_number(row, "step_time_s", NAN), memory = csv_number(row, "mem_gib", NAN);
+    if (!predict(o, row, framework_of(csv_get(row, "source_id")), &p)) return false;
+    *error = p.seconds / measured - 1;
+    *memory_error = sn_memory_total(&p.memory) / 1073741824. / memory - 1;
+    if (o->rows) print_row(name, row, &p, *error, *memory_error);
+    return true;
+}
+
+// Whether a row is scored: complete, and something was measured.
+static bool is_scored(const options *o, const char *name, const csv_row *row) {
+    if (strncmp(name, "micro", 5) == 0) return true;
+    char grade = csv_get(row, "completeness")[0];
+    bool measured = isfinite(csv_number(row, "step_time_s", NAN)) || isfinite(csv_number(row, "mem_gib", NAN));
+    return measured && (grade == 'A' || (o->all && grade == 'B'));
+}
+
 static bool read_file(const options *o, const char *name, json_t *report) {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", o->directory, name);
@@ -283,18 +316,14 @@ static bool read_file(const options *o, const char *name, json_t *report) {
     int n = 0;
     for (int i = 0; i < table.n_rows; i++) {
         const csv_row row = {&table, i};
-        const char *grade = csv_get(&row, "completeness"), *source = csv_get(&row, "source_id");
-        sn_step p;
-        double measured = number(&row, "step_time_s", NAN), memory = number(&row, "mem_gib", NAN);
-        if (!(grade[0] == 'A' || (o->all && grade[0] == 'B')) || (!isfinite(measured) && !isfinite(memory))) continue;
-        if (n == 32 || !predict(o, &row, framework_of(source), &p)) {
+        double error, memory_error;
+        if (!is_scored(o, name, &row)) continue;
+        if (n == 32 || !score_row(o, name, &row, &error, &memory_error)) {
             total.skipped++;
             continue;
         }
-        double error = p.seconds / measured - 1, memory_error = sn_memory_total(&p.memory) / 1073741824. / memory - 1;
         count_row(&total, error, memory_error);
-        count_row(score_of(sources, &n, source), error, memory_error);
-        if (o->rows) print_row(name, &row, &p, error, memory_error);
+        count_row(score_of(sources, &n, csv_get(&row, "source_id")), error, memory_error);
     }
     csv_free(&table);
     for (int i = 0; i < n; i++) {
@@ -326,7 +355,9 @@ static bool read_options(int argc, char **argv, options *o) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const files[] = {"steps_vtrain_single.csv",
+    static const char *const files[] = {"micro_gemm.csv",
+                                        "micro_collectives.csv",
+                                        "steps_vtrain_single.csv",
                                         "steps_vtrain_multi.csv",
                                         "steps_llm_foundry_fsdp.csv",
                                         "steps_mlperf.csv",
