@@ -34,6 +34,7 @@ sn_value *sn_local_start(sn_localizer *l, sn_layout layout, int dim, int64_t siz
 
 void sn_local_replace(sn_localizer *l, sn_value *with) {
     SN_CHECK(sn_type_equal(with->type, l->op->results[0]->type));
+    if (with->kind == SN_VALUE_RESULT) with->layout = l->op->results[0]->layout; // for moves of it
     sn_value_replace(l->op->results[0], with);
     sn_op_erase(l->op);
 }

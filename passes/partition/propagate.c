@@ -3,13 +3,16 @@
 // of a result that it leaves partial.
 #include "base/alloc.h"
 #include "ir/build.h"
+
 #include "passes/partition/distributor.h"
+#include <string.h>
 
 // A weight that would have to be joined for a use is joined again in the backward pass, and its gradient is cut or
 // summed: rather than that, activations move.
 static const double weight_penalty = 8;
-// Between choices that send the same, the one that leaves less to compute and to hold.
-static const double local_share = 1e-3;
+// Between choices that send the same, the one that leaves less to hold; and work that all ranks do is not free: a
+// device does about this much arithmetic in the time in which a link moves a byte.
+static const double local_share = 1e-3, work_of_byte = 1000;
 
 typedef struct query {
     sn_distributor *d;
@@ -91,9 +94,17 @@ static double local_bytes(const query *q, const sn_value *value, sn_layout layou
     return (double)sn_type_bytes(value->type) / (double)sn_mesh_size(q->d->mesh, sn_layout_axes(layout));
 }
 
+// Multiplications and additions of a contraction on one rank: the points of its iteration space.
+static double local_work(const query *q) {
+    if (!sn_op_has(q->op->kind, SN_TRAIT_LIBRARY)) return 0;
+    double points = 2;
+    for (int f = 0; f < q->factors.n; f++) points *= (double)q->factors.factor[f].size;
+    return points / (double)sn_mesh_size(q->d->mesh, sn_cuts_axes(&q->cuts));
+}
+
 static double cost_of(const query *q) {
     sn_axes passing = passing_axes(q);
-    double bytes = 0;
+    double bytes = local_work(q) / work_of_byte;
     for (int i = 0; i < q->op->n_operands; i++) {
         const sn_value *value = q->op->operands[i];
         sn_layout wanted = operand_layout(q, i, passing);
@@ -123,6 +134,10 @@ static void try_cut(query *q, int axis, sn_cut cut, sn_cut *best, double *least)
     *best = cut;
 }
 
+static bool cuts_data(const sn_mesh *mesh, int axis) {
+    return strcmp(mesh->name[axis], "dp") == 0 || strcmp(mesh->name[axis], "cp") == 0;
+}
+
 static void choose_cut(query *q, int axis) {
     sn_cut best = {.factor = -1}, tried[SN_MAX_FACTORS];
     double least = -1;
@@ -143,7 +158,8 @@ static void choose_cut(query *q, int axis) {
         try_cut(q, axis, cut, &best, &least);
     }
     if (n == 0) return;
-    try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
+    // data that is cut stays so wherever it can: that is what its axes are there for
+    if (!cuts_data(q->d->mesh, axis) || best.factor < 0) try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
     q->cuts.axis[axis] = best;
 }
 

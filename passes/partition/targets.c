@@ -34,13 +34,13 @@ static bool is_accumulator(const sn_global *global) {
 // Whether a layout fits a type; says so where not.
 static bool check_fit(sn_distributor *d, const char *name, int rank, sn_layout layout, sn_type type) {
     if (rank != type.rank) {
-        sn_error(d->diags, "E0414", name, "state one entry for each dim",
+        sn_error(d->diags, "E0421", name, "state one entry for each dim",
                  "the plan's layout has %d dims, but it has %d", rank, type.rank);
         return false;
     }
     for (int dim = 0; dim < rank; dim++) {
         if (sn_layout_divides(d->mesh, layout, dim, type.dim[dim])) continue;
-        sn_error(d->diags, "E0414", name, "cut another dim, or choose sizes of the mesh that divide it",
+        sn_error(d->diags, "E0421", name, "cut another dim, or choose sizes of the mesh that divide it",
                  "the plan cuts dim %d, of size %" PRId64 ", in %" PRId64 " parts", dim, type.dim[dim],
                  sn_mesh_size(d->mesh, layout.dim[dim]));
         return false;

@@ -179,6 +179,12 @@ static sn_value *widen_attention(sn_rewriter *r, sn_op *op) {
 void sn_decompose_cross_entropy(sn_module *module, sn_pass_context *context) {
     static const sn_rule rules[SN_OP_COUNT] = {[SN_OP_CROSS_ENTROPY] = decompose_cross_entropy};
     sn_rewrite(module, context, rules);
+    for (size_t i = 0; i < module->funcs.count; i++) {
+        SN_FOR_OPS_SAFE(op, module->funcs.data[i]) {
+            bool replaced = op->kind == SN_OP_CROSS_ENTROPY && !sn_value_is_used(op->results[0]);
+            if (replaced && !sn_value_is_used(op->results[1])) sn_op_erase(op);
+        }
+    }
 }
 
 static void run(sn_module *module, sn_pass_context *context) {
