@@ -14,6 +14,7 @@
 static const format *const formats[] = {
     &format_piper,
     &format_dnn_partitioning,
+    &format_pipedream,
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
