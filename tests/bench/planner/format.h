@@ -26,6 +26,7 @@ typedef struct answer {
     double planned;     // what the planner says of it
     double lower_bound; // what the planner says of every plan
     char *plan;         // for people; owned
+    char *parts;        // "[a, b]": the objectives of a file with several instances, whose sum is `objective`; owned
 } answer;
 
 typedef struct format {

@@ -15,6 +15,7 @@ static const format *const formats[] = {
     &format_piper,
     &format_dnn_partitioning,
     &format_pipedream,
+    &format_nnscaler,
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -116,6 +117,7 @@ static void print_result(const answer *result) {
     } else {
         printf("{\"objective\": null, \"lower_bound\": null");
     }
+    if (result->parts) printf(", \"objectives\": %s", result->parts);
     printf(", \"seconds\": %.6f, \"peak_mb\": %.1f}\n", processor_seconds(), peak_megabytes());
 }
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STATES_MAX = 5000, LEVELS_MAX = 4 };
+enum { STATES_MAX = 1500, LEVELS_MAX = 4 };
 
 typedef struct model {
     const char *file;
@@ -18,6 +18,7 @@ typedef struct model {
     bool *reaches; // [nodes][nodes] a path of one edge or more
     int source;
     sn_ideals states;
+    bool linear; // the states are those of one order alone
     double *time, *parameters, *activations, *output;
     bool *precedes;
 } model;
@@ -82,7 +83,6 @@ static int insert_state(model *m, const uint64_t *set) {
         if (memcmp(sn_ideal(&m->states, i), set, bytes) == 0) return -1;
         if (at == m->states.count && size_of(m, sn_ideal(&m->states, i)) > size) at = i;
     }
-    if (m->states.count == STATES_MAX) bad_file(m->file, "more than %d states", STATES_MAX);
     uint64_t *place = m->states.bits + (size_t)at * words;
     memmove(place + words, place, bytes * (size_t)(m->states.count++ - at));
     memcpy(place, set, bytes);
@@ -91,7 +91,7 @@ static int insert_state(model *m, const uint64_t *set) {
 
 // The states PipeDream looks at: it begins with the first source and goes on to a user of what it has, with all that
 // the user depends on. These are the downsets that hold the first source, except some of models with several sources.
-static void grow_states(model *m) {
+static bool grow_states(model *m) {
     int n = (int)m->graph.nodes.count;
     m->states = (sn_ideals){.units = n, .words = (n + 63) / 64};
     size_t words = (size_t)m->states.words;
@@ -100,18 +100,37 @@ static void grow_states(model *m) {
     set[m->source >> 6] |= (uint64_t)1 << (m->source & 63);
     insert_state(m, set);
     // A new state is larger than the one it grows from, so it lies behind it.
-    for (int i = 0; i < m->states.count; ++i) {
-        for (size_t k = 0; k < m->graph.edges.count; ++k) {
+    bool fine = true;
+    for (int i = 0; i < m->states.count && fine; ++i) {
+        for (size_t k = 0; k < m->graph.edges.count && fine; ++k) {
             sn_unit_edge e = m->graph.edges.data[k];
             memcpy(set, sn_ideal(&m->states, i), sizeof(uint64_t) * words);
             if (!sn_ideal_has(set, e.from) || sn_ideal_has(set, e.to)) continue;
             for (int v = 0; v < n; ++v) {
                 if (v == e.to || reaches(m, v, e.to)) set[v >> 6] |= (uint64_t)1 << (v & 63);
             }
-            insert_state(m, set);
+            fine = m->states.count < STATES_MAX;
+            if (fine) insert_state(m, set);
         }
     }
     sn_free(set);
+    return fine;
+}
+
+// Too many states: the prefixes of one order.
+static void chain_states(model *m) {
+    int n = m->states.units, *order = sn_alloc(sizeof(int) * (size_t)n);
+    size_t words = (size_t)m->states.words;
+    uint64_t *set = sn_alloc(sizeof(uint64_t) * words);
+    sn_ideals_linearize(n, m->graph.edges.data, (int)m->graph.edges.count, order);
+    m->states.count = 0;
+    m->linear = true;
+    for (int i = 0; i < n; ++i) {
+        set[order[i] >> 6] |= (uint64_t)1 << (order[i] & 63);
+        insert_state(m, set);
+    }
+    sn_free(set);
+    sn_free(order);
 }
 
 // What crosses a cut: the last nodes, and what a last node depends on that has a user it does not depend on.
@@ -153,7 +172,7 @@ static void read_model(const char *file, model *m) {
     *m = (model){.file = file, .graph = profile_read(file)};
     remove_placeless(&m->graph);
     find_paths(m);
-    grow_states(m);
+    if (!grow_states(m)) chain_states(m);
     sum_states(m);
 }
 
@@ -252,6 +271,11 @@ static void solve(const char *file, arguments *a, answer *out) {
     evaluation e = {&m, &p, &plan, 0, &text};
     if (plan.feasible) out->objective = evaluate_pipeline(&e, levels - 1, -1, m.states.count - 1);
     out->plan = text.data;
+    if (m.linear) {
+        double all = 1;
+        for (int i = 0; i < levels; ++i) all *= machines[i];
+        out->lower_bound = m.time[m.states.count - 1] / all;
+    }
     sn_level_plan_free(&plan);
     free_model(&m);
 }
