@@ -125,6 +125,12 @@ static sn_tensor_file *find_file(sn_onnx_model *model, const char *location, sn_
     return file;
 }
 
+// Whether the data may be, and is, not there.
+static bool is_missing(const sn_onnx_model *model, const char *location) {
+    if (!model->shapes_only || sn_map_has(&model->external, location) || leaves_folder(location)) return false;
+    return faccessat(model->folder, location, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
 bool sn_external_data(sn_onnx_model *model, const Onnx__TensorProto *proto, sn_type type, const char *subject,
                       sn_diags *diags, sn_source *out) {
     place at;
@@ -132,6 +138,10 @@ bool sn_external_data(sn_onnx_model *model, const Onnx__TensorProto *proto, sn_t
     if (problem) {
         sn_error(diags, "E0105", subject, NULL, "the external data of '%s': %s", subject, problem);
         return false;
+    }
+    if (is_missing(model, at.location)) {
+        *out = (sn_source){.kind = SN_SOURCE_FILE, .path = at.location, .offset = (int64_t)at.offset};
+        return true;
     }
     sn_tensor_file *file = find_file(model, at.location, diags);
     if (!file) return false;

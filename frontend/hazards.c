@@ -32,7 +32,7 @@ static bool load_matrix(sn_onnx_model *model, const sn_onnx_weight *weight, matr
     sn_diags_free(&ignored);
     bool generated = is_generated(weight->name) && weight->kind == SN_ONNX_UNMARKED;
     *out = (matrix){weight->name, source.data, weight->type, sn_dtype_bytes(weight->type.dtype), generated};
-    return fine;
+    return fine && source.data;
 }
 
 static bool equal_at(const matrix *a, const matrix *b, bool transposed, int64_t row, int64_t column) {

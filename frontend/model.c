@@ -199,7 +199,7 @@ static sn_onnx_model *open_model(sn_onnx_model *model, sn_diags *diags) {
     return NULL;
 }
 
-sn_onnx_model *sn_onnx_open(const char *path, sn_diags *diags) {
+static sn_onnx_model *open_file(const char *path, bool shapes_only, sn_diags *diags) {
     sn_mapped_file mapped = {0};
     sn_status status = sn_file_map(path, &mapped);
     if (status) {
@@ -209,6 +209,7 @@ sn_onnx_model *sn_onnx_open(const char *path, sn_diags *diags) {
     }
     sn_onnx_model *model = sn_alloc(sizeof *model);
     model->mapped = mapped;
+    model->shapes_only = shapes_only;
     model->info.path = sn_arena_strdup(&model->arena, path);
     model->file = (sn_tensor_file){mapped.data, mapped.bytes, model->info.path};
     const char *slash = strrchr(path, '/');
@@ -216,6 +217,14 @@ sn_onnx_model *sn_onnx_open(const char *path, sn_diags *diags) {
     const char *folder = slash ? (length ? sn_arena_printf(&model->arena, "%.*s", length, path) : "/") : ".";
     model->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return open_model(model, diags);
+}
+
+sn_onnx_model *sn_onnx_open(const char *path, sn_diags *diags) {
+    return open_file(path, false, diags);
+}
+
+sn_onnx_model *sn_onnx_open_shapes(const char *path, sn_diags *diags) {
+    return open_file(path, true, diags);
 }
 
 sn_onnx_model *sn_onnx_open_memory(const void *data, size_t bytes, const char *name, sn_diags *diags) {

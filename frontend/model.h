@@ -9,6 +9,7 @@ struct sn_onnx_model {
     sn_onnx_info info;
     sn_tensor_file file;
     sn_mapped_file mapped; // empty for a model in memory
+    bool shapes_only;      // external data may be missing
     int folder;            // descriptor of the model's folder, -1 for a model in memory
     Onnx__ModelProto *proto;
     sn_map weights;  // initializer name -> Onnx__TensorProto

@@ -13,6 +13,9 @@ typedef struct sn_onnx_model sn_onnx_model;
 // Opens a model file. Tensor data stays in the file (mapped); external data is opened when it is needed, inside the
 // model's folder alone. NULL when diags got errors.
 sn_onnx_model *sn_onnx_open(const char *path, sn_diags *diags);
+// The same for those who need shapes alone (`sennit plan`): external data that is not there is no error, its globals
+// then have a path and no data.
+sn_onnx_model *sn_onnx_open_shapes(const char *path, sn_diags *diags);
 // The same from memory, which must outlive the model. `name` is used in diagnostics; there is no folder, so external
 // data is an error.
 sn_onnx_model *sn_onnx_open_memory(const void *data, size_t bytes, const char *name, sn_diags *diags);

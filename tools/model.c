@@ -90,20 +90,22 @@ bool sn_model_source_open(const char *path, const sn_options *options, const cha
                           sn_onnx_mode mode, sn_diags *diags, sn_model_source *out) {
     *out = (sn_model_source){0};
     size_t errors = diags->errors;
-    out->model = sn_onnx_open(path, diags);
+    bool planning = parts == 0;
+    out->model = planning ? sn_onnx_open_shapes(path, diags) : sn_onnx_open(path, diags);
     if (!out->model) return false;
     const sn_onnx_info *info = sn_onnx_info_of(out->model);
     bindings list = {0};
     int64_t asked = sn_options_int(options, "batch", 0);
+    if (planning) parts = 1;
     if (asked % parts)
-        sn_error(diags, "E0411", "--batch", "choose a batch that the number of micro-batches divides",
+        sn_error(diags, "E0451", "--batch", "choose a batch that the number of micro-batches divides",
                  "a batch of %" PRId64 " does not divide into %d micro-batches", asked, parts);
     asked /= parts;
     bind_given(info, options, diags, &out->arena, &list);
     bind_batch(info, asked ? asked : batch, &out->arena, &list);
     if (is_folder(data)) bind_data(info, data, &out->arena, &list);
     out->batch = find_batch(info, &list);
-    if (asked && out->batch && out->batch != asked)
+    if (asked && out->batch && out->batch != asked && !planning)
         sn_error(diags, "E0212", path, "leave --batch out, or export the model with a symbolic batch dim",
                  "--batch %" PRId64 ": the model's batch is fixed at %" PRId64 "%s", asked * parts, out->batch,
                  parts > 1 ? " for each micro-batch" : "");

@@ -13,7 +13,8 @@ typedef struct sn_model_source {
 } sn_model_source;
 
 // `data` is a folder, a token file, or NULL; `batch` stands in for --batch where the user leaves it out (0: nothing
-// does); --batch is shared by `parts` micro-batches, of which the model sees one. False when diags got errors; close it
+// does); --batch is shared by `parts` micro-batches, of which the model sees one (0: for planning, which needs
+// no weights and where a model with a fixed batch states a micro-batch's). False when diags got errors; close it
 // in either case.
 bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch, int parts,
                           sn_onnx_mode mode, sn_diags *diags, sn_model_source *out);

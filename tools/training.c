@@ -2,6 +2,8 @@
 
 #include "backend/package/package.h"
 #include "frontend/onnx.h"
+#include "passes/cost/cluster.h"
+#include "passes/partition/blocks.h"
 #include "passes/pass.h"
 #include "passes/plugin.h"
 #include "passes/training/training.h"
@@ -32,7 +34,7 @@ void sn_train_rules(const sn_options *options, sn_arena *arena, sn_parameter_rul
     out->trainable = list_of(options, "trainable", arena, &out->n_trainable);
 }
 
-static bool read_training(const sn_options *options, sn_arena *arena, sn_diags *diags, sn_training *out) {
+bool sn_train_read(const sn_options *options, sn_arena *arena, sn_diags *diags, sn_training *out) {
     *out = sn_training_default();
     out->loss = sn_options_text(options, "loss", NULL);
     out->ignore_index = sn_options_int(options, "ignore-index", out->ignore_index);
@@ -71,15 +73,19 @@ static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *aren
     }
     const char *option = path ? "--plan" : "--mesh", *subject = path ? path : "--mesh";
     if (path && outline) {
-        sn_error(diags, "E0412", "--mesh", "leave one of them out", "--plan and --mesh both say how to split the run");
+        sn_error(diags, "E0452", "--mesh", "leave one of them out", "--plan and --mesh both say how to split the run");
         return false;
     }
     if (!(path ? load_plan(path, diags, arena, out) : sn_plan_from_outline(outline, diags, out))) return false;
     int ranks = sn_plan_ranks(out);
-    if (sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != ranks) {
+    int64_t batch = sn_options_int(options, "batch", 0);
+    if (batch && out->batch && batch != out->batch) {
+        sn_error(diags, "E0444", subject, "leave --batch out, or plan again",
+                 "the plan was made for a batch of %" PRId64, out->batch);
+    } else if (sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != ranks) {
         sn_error(diags, "E0406", subject, "leave --ranks out", "the plan is for %d ranks", ranks);
     } else if (accumulate && accumulate != out->microbatches) {
-        sn_error(diags, "E0412", "--accumulate", "leave --accumulate out; a plan's micro-batches share --batch",
+        sn_error(diags, "E0452", "--accumulate", "leave --accumulate out; a plan's micro-batches share --batch",
                  "%s says %d micro-batches", option, out->microbatches);
     } else {
         return true;
@@ -97,7 +103,7 @@ static int batch_parts(const sn_options *options, const sn_plan *plan) {
     return sn_options_has(options, "plan") || sn_options_has(options, "mesh") ? plan->microbatches : 1;
 }
 
-static bool read_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out) {
+bool sn_train_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out) {
     const char *text = sn_options_text(options, "train-mode", "as-exported");
     if (strcmp(text, "all") == 0)
         *out = SN_ONNX_TRAINING;
@@ -223,6 +229,32 @@ static bool package(const sn_options *options, const sn_train_build *build, cons
     return good;
 }
 
+// --cluster beside a plan: the machines that it was made for.
+static bool check_cluster(const sn_options *options, const sn_plan *plan, sn_diags *diags) {
+    const char *name = sn_options_text(options, "cluster", NULL);
+    sn_cluster cluster;
+    if (!name) return true;
+    if (!sn_cluster_load(name, diags, &cluster)) return false;
+    if (plan->cluster_hash && plan->cluster_hash != sn_cluster_hash(&cluster))
+        sn_error(diags, "E0443", name, "plan again with `sennit plan`, or leave --cluster out",
+                 "the plan was made for another cluster");
+    else if (sn_cluster_devices(&cluster) != sn_plan_ranks(plan))
+        sn_error(diags, "E0443", name, "a plan uses every device of its cluster",
+                 "the plan is for %d ranks and the cluster has %" PRId64 " devices", sn_plan_ranks(plan),
+                 sn_cluster_devices(&cluster));
+    else
+        return true;
+    return false;
+}
+
+// A plan is good for the model that it was made for, and for that model's shapes.
+static bool check_model(const sn_plan *plan, const sn_module *module, const char *path, sn_diags *diags) {
+    if (!plan->model_hash || plan->model_hash == sn_model_hash(module)) return true;
+    sn_error(diags, "E0442", path, "plan again with `sennit plan`",
+             "the plan was made for another model, or for other shapes of this one");
+    return false;
+}
+
 bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn_diags *diags) {
     sn_arena arena = {0};
     sn_training training;
@@ -230,8 +262,9 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     sn_onnx_mode mode = SN_ONNX_AS_EXPORTED;
     sn_model_source source = {0};
     sn_module *module = NULL;
-    bool good = read_training(options, &arena, diags, &training) & read_plan(options, diags, &arena, &plan) &
-                read_mode(options, diags, &mode) & check_target(options, diags);
+    bool good = sn_train_read(options, &arena, diags, &training) & read_plan(options, diags, &arena, &plan) &
+                sn_train_mode(options, diags, &mode) & check_target(options, diags);
+    good = good && check_cluster(options, &plan, diags);
     sn_plugins *plugins = sn_command_plugins(options, diags);
     good = good && plugins;
     if (good) training.accumulate = plan.microbatches;
@@ -241,9 +274,14 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     if (good) training.splits = sn_plan_stage_count(&plan) > 1;
     training.with_gradients |= build->with_gradients;
     const char *data = sn_options_text(options, "data", NULL);
-    good = good &&
-           sn_model_source_open(options->arguments.data[0], options, data, build->batch, parts, mode, diags, &source);
+    // A plan's batch stands in for --batch: build->batch is what the model itself sees.
+    int64_t batch = good && plan.batch ? plan.batch / parts : build->batch;
+    good = good && sn_model_source_open(options->arguments.data[0], options, data, batch, parts, mode, diags, &source);
     if (good) module = sn_onnx_import(source.model, &source.import, diags);
+    if (module && !check_model(&plan, module, options->arguments.data[0], diags)) {
+        sn_module_free(module);
+        module = NULL;
+    }
     if (module && !build->inference) sn_onnx_check_training(source.model, module, mode, diags);
     if (module) {
         sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan, .plugins = plugins};

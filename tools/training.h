@@ -2,6 +2,7 @@
 #pragma once
 #include "base/diag.h"
 #include "base/options.h"
+#include "frontend/onnx.h"
 #include "passes/training/parameters.h"
 
 typedef struct sn_train_build {
@@ -14,6 +15,10 @@ typedef struct sn_train_build {
 
 // The ranks that --ranks or --plan ask for; 1 by default. 0 after an error.
 int sn_train_ranks(const sn_options *options, sn_diags *diags);
+struct sn_training; // passes/training/training.h
+// What the options say of the loss, the optimizer and the parameters; lists are in the arena.
+bool sn_train_read(const sn_options *options, sn_arena *arena, sn_diags *diags, struct sn_training *out);
+bool sn_train_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out); // --train-mode
 // Compiles argument 0 of the command line to build->output. False when diags got errors, or when --print-pipeline or
 // --stop-after ended it early (build->output is then not written).
 bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn_diags *diags);

@@ -273,7 +273,7 @@ static bool read_layouts(const json_t *json, const char *subject, sn_diags *diag
     json_object_foreach((json_t *)(uintptr_t)json, name, text) {
         sn_plan_layout entry = {.name = sn_arena_strdup(arena, name)};
         if (!json_is_string(text) || !read_layout(json_string_value(text), &plan->mesh, &entry)) {
-            sn_error(diags, "E0410", subject, "write it as {\"NAME\": \"{-,tp}\"}: one entry a dim, axes of the mesh",
+            sn_error(diags, "E0450", subject, "write it as {\"NAME\": \"{-,tp}\"}: one entry a dim, axes of the mesh",
                      "the plan's layout of '%s' is not usable", name);
             return false;
         }

@@ -1,0 +1,198 @@
+// Shadows: copies of ops whose values have the types of one rank's parts, for the cost model to look at. Contractions
+// are asked for one by one; the other ops of a group and phase run as one kernel, as `fuse` will make them.
+#include "passes/partition/evaluate_local.h"
+
+#include <string.h>
+
+typedef struct shadows {
+    sn_arena *arena;
+    bool divides;
+} shadows;
+
+static sn_type local_type(shadows *s, sn_type type, int n, const int *dims, const int64_t *parts) {
+    for (int a = 0; a < n; a++) {
+        if (dims[a] < 0 || parts[a] == 1) continue;
+        if (type.dim[dims[a]] % parts[a])
+            s->divides = false;
+        else
+            type.dim[dims[a]] /= parts[a];
+    }
+    return type;
+}
+
+static sn_value *shadow_value(shadows *s, const sn_value *value, sn_type type) {
+    sn_value *shadow = SN_NEW(s->arena, sn_value);
+    *shadow = (sn_value){.kind = value->kind, .type = type, .name = value->name, .index = value->index};
+    if (value->kind == SN_VALUE_GLOBAL) shadow->global = value->global;
+    return shadow;
+}
+
+static const sn_op_cut *cut_of(const sn_strategy *strategy, bool backward, int index) {
+    return backward ? &strategy->backward[index] : &strategy->forward[index];
+}
+
+static sn_op *shadow_op(shadows *s, const sn_op *op, const sn_group_cut *cut, bool backward, int index) {
+    sn_op *shadow = SN_NEW(s->arena, sn_op);
+    *shadow = *op;
+    shadow->operands = SN_NEW_N(s->arena, sn_value *, op->n_operands + op->n_results + 1);
+    shadow->results = shadow->operands + op->n_operands;
+    for (int v = 0; v < op->n_operands + op->n_results; v++) {
+        bool result = v >= op->n_operands;
+        int dims[SN_AXIS_KINDS], at = result ? v - op->n_operands : v;
+        for (int a = 0; a < SN_AXIS_KINDS; a++) {
+            const sn_op_cut *c = cut_of(cut->strategy[a], backward, index);
+            dims[a] = result ? c->result[at] : c->operand[at];
+        }
+        const sn_value *value = result ? op->results[at] : op->operands[at];
+        shadow->operands[v] = shadow_value(s, value, local_type(s, value->type, SN_AXIS_KINDS, dims, cut->parts));
+    }
+    return shadow;
+}
+
+// One kernel of several ops: what they read from outside and write for others.
+typedef struct fused {
+    SN_VEC(const sn_op *) ops;
+    SN_VEC(sn_op *) shadows;
+} fused;
+
+static bool is_inside(const fused *f, const sn_op *op) {
+    for (size_t i = 0; i < f->ops.count; i++)
+        if (f->ops.data[i] == op) return true;
+    return false;
+}
+
+static bool is_used_outside(const fused *f, const sn_value *value) {
+    for (size_t u = 0; u < value->uses.count; u++)
+        if (!is_inside(f, value->uses.data[u].op)) return true;
+    return false;
+}
+
+static bool is_seen(sn_value *const *list, const sn_value *const *originals, int n, const sn_value *original) {
+    (void)list;
+    for (int i = 0; i < n; i++)
+        if (originals[i] == original) return true;
+    return false;
+}
+
+static sn_op *make_kernel(shadows *s, const fused *f) {
+    int most = 0;
+    for (size_t i = 0; i < f->ops.count; i++) most += f->ops.data[i]->n_operands + f->ops.data[i]->n_results;
+    sn_op *kernel = SN_NEW(s->arena, sn_op);
+    sn_func *body = SN_NEW(s->arena, sn_func);
+    const sn_value **originals = SN_NEW_N(s->arena, const sn_value *, most + 1);
+    *kernel = (sn_op){.kind = SN_OP_KERNEL,
+                      .n_attrs = 1,
+                      .operands = SN_NEW_N(s->arena, sn_value *, most + 1),
+                      .results = SN_NEW_N(s->arena, sn_value *, most + 1)};
+    for (size_t i = 0; i < f->ops.count; i++) {
+        const sn_op *op = f->ops.data[i];
+        sn_op *shadow = f->shadows.data[i];
+        for (int o = 0; o < op->n_operands; o++) {
+            const sn_value *value = op->operands[o];
+            bool inner = value->kind == SN_VALUE_RESULT && is_inside(f, value->def);
+            bool made = value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_GENERATOR);
+            if (inner || made || is_seen(kernel->operands, originals, kernel->n_operands, value)) continue;
+            originals[kernel->n_operands] = value;
+            kernel->operands[kernel->n_operands++] = shadow->operands[o];
+        }
+        for (int r = 0; r < op->n_results; r++)
+            if (is_used_outside(f, op->results[r])) kernel->results[kernel->n_results++] = shadow->results[r];
+        shadow->prev = body->last;
+        shadow->next = NULL;
+        *(body->last ? &body->last->next : &body->first) = shadow;
+        body->last = shadow;
+    }
+    kernel->attrs = SN_NEW(s->arena, sn_attr);
+    kernel->attrs[0] = sn_attr_func("body", body);
+    return kernel;
+}
+
+static bool is_free(const fused *f) {
+    for (size_t i = 0; i < f->ops.count; i++)
+        if (!sn_op_has(f->ops.data[i]->kind, SN_TRAIT_VIEW) && !sn_op_has(f->ops.data[i]->kind, SN_TRAIT_GENERATOR))
+            return false;
+    return true;
+}
+
+static double time_fused(const sn_cost_model *model, shadows *s, fused *f) {
+    double seconds = 0;
+    if (f->ops.count && !is_free(f)) {
+        const sn_op *kernel = make_kernel(s, f);
+        sn_cost_ops(model, 1, &kernel, &seconds, s->arena);
+    }
+    sn_vec_free(&f->ops);
+    sn_vec_free(&f->shadows);
+    return seconds;
+}
+
+static double bytes_of(const sn_op *op) {
+    double bytes = 0;
+    if (sn_op_has(op->kind, SN_TRAIT_VIEW) || !op->n_operands) return 0;
+    for (int i = 0; i < op->n_results; i++) bytes += (double)sn_type_bytes(op->results[i]->type);
+    return bytes;
+}
+
+bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
+                            const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out) {
+    shadows s = {scratch, true};
+    fused light[3] = {0}; // forward, backward of inputs, backward of weights
+    *out = (sn_group_seconds){0};
+    double *const heavy[3] = {&out->forward, &out->backward_input, &out->backward_weight};
+    double largest = 0;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < (side ? group->n_backward : group->n_forward); i++) {
+            const sn_op *op = side ? group->backward[i] : group->forward[i];
+            int part = !side ? 0 : weight_only[i] ? 2 : 1;
+            sn_op *shadow = shadow_op(&s, op, cut, side, i);
+            if (!s.divides) break;
+            if (bytes_of(shadow) > largest) largest = bytes_of(shadow);
+            if (!sn_block_op_is_heavy(op)) {
+                sn_vec_push(&light[part].ops, op);
+                sn_vec_push(&light[part].shadows, shadow);
+                continue;
+            }
+            double seconds;
+            const sn_op *asked = shadow;
+            sn_cost_ops(model, 1, &asked, &seconds, scratch);
+            *heavy[part] += seconds;
+        }
+    for (int part = 0; part < 3; part++) {
+        double seconds = s.divides ? time_fused(model, &s, &light[part]) : 0;
+        if (part == 0) out->light = seconds;
+        *heavy[part] += seconds;
+        sn_vec_free(&light[part].ops);
+        sn_vec_free(&light[part].shadows);
+    }
+    out->temporary = 2 * largest; // one being read, one being written
+    return s.divides;
+}
+
+double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
+                                  int dim, int64_t parts, sn_arena *scratch) {
+    shadows s = {scratch, true};
+    fused all = {0};
+    for (int i = 0; i < n; i++) {
+        sn_op *shadow = SN_NEW(scratch, sn_op);
+        *shadow = *ops[i];
+        shadow->operands = SN_NEW_N(scratch, sn_value *, ops[i]->n_operands + ops[i]->n_results + 1);
+        shadow->results = shadow->operands + ops[i]->n_operands;
+        for (int v = 0; v < ops[i]->n_operands + ops[i]->n_results; v++) {
+            const sn_value *value =
+                v < ops[i]->n_operands ? ops[i]->operands[v] : ops[i]->results[v - ops[i]->n_operands];
+            bool like = sn_shape_equal(value->type, parameter->value->type);
+            int cut = like ? dim : SN_UNCUT;
+            shadow->operands[v] = shadow_value(&s, value, local_type(&s, value->type, 1, &cut, &parts));
+        }
+        sn_vec_push(&all.ops, ops[i]);
+        sn_vec_push(&all.shadows, shadow);
+    }
+    return time_fused(model, &s, &all);
+}
+
+double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result) {
+    shadows s = {NULL, true};
+    int dims[SN_AXIS_KINDS];
+    for (int a = 0; a < SN_AXIS_KINDS; a++) dims[a] = cut->strategy[a]->forward[op].result[result];
+    return (double)sn_type_bytes(
+        local_type(&s, group->forward[op]->results[result]->type, SN_AXIS_KINDS, dims, cut->parts));
+}

@@ -1,0 +1,26 @@
+// The time of a group's ops for the shapes that one rank holds. Private to the evaluator's files.
+#pragma once
+#include "passes/partition/evaluate_table.h"
+
+enum { SN_DATA_AXIS, SN_CONTEXT_AXIS, SN_TENSOR_AXIS, SN_AXIS_KINDS };
+
+// How the axes cut a group: the strategy over each axis and into how many parts.
+typedef struct sn_group_cut {
+    const sn_strategy *strategy[SN_AXIS_KINDS];
+    int64_t parts[SN_AXIS_KINDS];
+} sn_group_cut;
+
+typedef struct sn_group_seconds {
+    double forward, light; // light: of forward, what is no contraction
+    double backward_input, backward_weight;
+    double temporary; // bytes of what the backward pass of the group reads and writes
+} sn_group_seconds;
+
+// False when a dim does not divide.
+bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
+                            const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out);
+// Ops of the update or the accumulation of a parameter that is cut in `parts` along `dim` (SN_UNCUT: not at all).
+double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
+                                  int dim, int64_t parts, sn_arena *scratch);
+// Bytes of a result of a forward op of the group.
+double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result);

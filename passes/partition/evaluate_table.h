@@ -1,0 +1,62 @@
+// What an evaluator knows of each class before any degree is chosen. Private to the evaluator's files.
+#pragma once
+#include "passes/partition/evaluate.h"
+#include "passes/partition/evaluate_strategy.h"
+
+// A value that crosses groups. The groups that read it agree on one layout for it.
+typedef struct sn_flow {
+    const sn_value *value;
+    int producer; // group; -1 when it comes from outside the block
+    int n_readers;
+    int *readers;
+    bool leaves;         // a later block, or the function's result, reads it
+    bool follows;        // lies between blocks: has their layout
+    bool differentiable; // its gradient flows back
+    int data, context;   // the dim that the axes dp and cp cut, or SN_UNCUT
+} sn_flow;
+
+typedef struct sn_parameter_ops {
+    const sn_global *parameter;
+    double gradient_bytes, optimizer_bytes;
+    int n_update, n_accumulate;
+    sn_op **update, **accumulate;
+} sn_parameter_ops;
+
+typedef struct sn_class_table {
+    const sn_block *block;
+    sn_strategies *strategies; // per group
+    int *data, *context;       // per group: the strategy over dp, and over cp
+    bool **weight_only;        // per group and backward op: it leads to gradients of parameters alone
+    int n_flows;
+    sn_flow *flows;
+    sn_parameter_ops *parameters; // of the block's parameters
+} sn_class_table;
+
+sn_class_table *sn_class_tables(const sn_blocks *blocks);
+// The move of a tensor between two layouts of one axis: the collective, or SN_OP_COUNT when it takes none.
+sn_op_kind sn_move_kind(int from, int to);
+
+// evaluate_layout.c: the strategy over tp of each group of a class. seconds[g][s] is what group g costs under s;
+// bytes[f] what flow f has on a rank before tp cuts it. False when nothing is possible.
+typedef struct sn_layout_problem {
+    const sn_class_table *table;
+    const sn_cost_model *model;
+    const sn_group *ranks; // of tp
+    int boundary;
+    double **seconds;
+    const double *bytes;
+} sn_layout_problem;
+bool sn_layout_solve(const sn_layout_problem *problem, int *choice, int *flow_label);
+
+// A label of a flow: how its value and its gradient lie while it is read.
+typedef struct sn_flow_label {
+    int value, gradient;
+} sn_flow_label;
+sn_flow_label sn_flow_label_at(int label); // 0 whole, 1 whole with a partial gradient, 2 + d cut along dim d
+int sn_flow_labels(const sn_flow *flow);   // how many
+// Seconds of the moves of a flow: {forward, backward}. `reader` -1: between the producer and the label.
+typedef struct sn_move_seconds {
+    double forward, backward;
+} sn_move_seconds;
+sn_move_seconds sn_flow_moves(const sn_layout_problem *problem, const sn_flow *flow, int reader,
+                              const sn_strategy *strategy, sn_flow_label label, double bytes);

@@ -1,0 +1,169 @@
+#include "passes/partition/explain.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024 * 1024;
+
+static void set_real(json_t *json, const char *key, double value) {
+    json_object_set_new(json, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+// "pp=8 dp=16 tp=8, 12 x 2 samples, interleaved in 2, zero=1": a candidate in one line.
+static char *outline_of(const sn_candidate *c) {
+    sn_str text = {0};
+    sn_str_printf(&text, "pp=%d dp=%d tp=%d", c->pp, c->dp, c->setting.tp);
+    if (c->setting.cp > 1) sn_str_printf(&text, " cp=%d", c->setting.cp);
+    sn_str_printf(&text, ", %d micro-batches of %" PRId64, c->microbatches, c->setting.micro);
+    if (c->pp > 1) sn_str_printf(&text, ", %s", sn_pipeline_name(c->schedule));
+    if (c->chunks > 1) sn_str_printf(&text, " in %d chunks", c->chunks);
+    if (c->dp > 1) sn_str_printf(&text, ", zero=%d", c->zero);
+    if (c->setting.tp > 1) sn_str_puts(&text, c->setting.boundary ? ", sequence cut" : ", sequence whole");
+    if (c->data_outside) sn_str_puts(&text, ", dp outermost");
+    return text.data;
+}
+
+static json_t *memory_to_json(const sn_memory_classes *m) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "parameters", m->parameters, "gradients", m->gradients,
+                     "optimizer", m->optimizer, "activations", m->activations, "working", m->working, "buffers",
+                     m->buffers);
+}
+
+static json_t *candidate_to_json(const sn_candidate *c) {
+    json_t *json = json_object();
+    char *outline = outline_of(c);
+    json_object_set_new(json, "outline", json_string(outline));
+    sn_free(outline);
+    set_real(json, "step_seconds", c->step);
+    set_real(json, "pipeline_seconds", c->pipeline);
+    set_real(json, "sync_seconds", c->sync);
+    set_real(json, "update_seconds", c->update);
+    set_real(json, "memory_bytes", c->memory);
+    if (c->excess > 0) set_real(json, "excess_bytes", c->excess);
+    if (!c->n_stages) json_object_set_new(json, "at_least", json_true()); // ruled out by a bound
+    return json;
+}
+
+static json_t *stage_to_json(const sn_candidate *c, int index, int64_t devices) {
+    const sn_stage_report *stage = &c->stages[index];
+    json_t *json = json_object();
+    json_object_set_new(json, "blocks", json_pack("[i, i]", stage->first, stage->end));
+    int64_t each = devices / c->pp;
+    if (!c->data_outside)
+        json_object_set_new(
+            json, "devices",
+            json_pack("[I, I]", (json_int_t)(index % c->pp * each), (json_int_t)((index % c->pp + 1) * each - 1)));
+    json_object_set_new(json, "remat", json_string(sn_remat_name(stage->remat)));
+    set_real(json, "forward_seconds", stage->forward);
+    set_real(json, "backward_seconds", stage->backward_input + stage->backward_weight);
+    set_real(json, "communication_seconds", stage->communication);
+    set_real(json, "rematerialisation_seconds", stage->again);
+    set_real(json, "in_flight", stage->in_flight);
+    set_real(json, "saved_bytes", stage->saved);
+    json_object_set_new(json, "memory", memory_to_json(&stage->memory));
+    return json;
+}
+
+static json_t *alternatives_to_json(const sn_search_result *r) {
+    json_t *list = json_array();
+    for (int i = 0; i < r->n_alternatives; i++) {
+        const sn_alternative *a = &r->alternatives[i];
+        json_t *json = candidate_to_json(&a->candidate);
+        json_object_set_new(json, "axis", json_string(a->axis));
+        json_object_set_new(json, "value", json_string(a->value));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static json_t *classes_to_json(sn_search *search, const sn_blocks *blocks, const sn_candidate *c) {
+    json_t *list = json_array();
+    sn_arena arena = {0};
+    for (int k = 0; k < blocks->n_classes; k++) {
+        int representative = blocks->classes[k].representative;
+        const sn_block *block = &blocks->blocks[representative];
+        json_t *json = json_pack("{s:i, s:s}", "count", blocks->classes[k].count, "first", block->first);
+        json_t *groups = json_array();
+        for (int g = 0; g < block->n_groups; g++)
+            json_array_append_new(groups, json_string(sn_evaluator_choice(sn_search_evaluator(search), c->setting,
+                                                                          representative, g, &arena)));
+        json_object_set_new(json, "groups", groups);
+        const sn_block_cost *cost = sn_evaluator_costs(sn_search_evaluator(search), c->setting);
+        if (cost) {
+            set_real(json, "forward_seconds", cost[k].forward);
+            set_real(json, "backward_seconds", cost[k].backward_input + cost[k].backward_weight);
+            set_real(json, "communication_seconds", cost[k].communication);
+        }
+        json_array_append_new(list, json);
+    }
+    sn_arena_free(&arena);
+    return list;
+}
+
+static json_t *blocks_to_json(const sn_blocks *blocks) {
+    json_t *list = json_array();
+    for (int b = 0; b < blocks->n_blocks; b++) {
+        const sn_block *block = &blocks->blocks[b];
+        json_t *nodes = json_array(), *parameters = json_array();
+        for (int g = 0; g < block->n_groups; g++) json_array_append_new(nodes, json_string(block->groups[g].node));
+        for (int p = 0; p < block->n_parameters; p++)
+            json_array_append_new(parameters, json_string(block->parameters[p]->name));
+        json_array_append_new(
+            list, json_pack("{s:i, s:o, s:o}", "class", block->kind, "nodes", nodes, "parameters", parameters));
+    }
+    return list;
+}
+
+json_t *sn_explanation(sn_search *search, const sn_search_request *request, const sn_search_result *result, int n,
+                       const sn_what_if *what_ifs) {
+    const sn_candidate *best = &result->best;
+    json_t *json = candidate_to_json(best), *stages = json_array(), *runners = json_array(), *more = json_array();
+    json_object_set_new(json, "objective", json_string(sn_objective_name(request->objective)));
+    set_real(json, "lower_bound", result->lower_bound);
+    json_object_set_new(json, "candidates", json_integer(result->candidates));
+    json_object_set_new(json, "solved_exactly", json_integer(result->solved));
+    json_object_set_new(json, "cluster", json_string(request->cluster->name));
+    json_object_set_new(json, "devices", json_integer(sn_cluster_devices(request->cluster)));
+    set_real(json, "device_bytes", request->cluster->nodes[0].memory);
+    json_object_set_new(json, "binding_stage", json_integer(best->binding));
+    json_object_set_new(json, "fullest_rank", json_integer(best->fullest));
+    for (int i = 0; i < best->n_stages; i++)
+        json_array_append_new(stages, stage_to_json(best, i, sn_cluster_devices(request->cluster)));
+    for (int i = 0; i < result->n_runners; i++) json_array_append_new(runners, candidate_to_json(&result->runners[i]));
+    for (int i = 0; i < n; i++) {
+        json_t *answer = what_ifs[i].feasible ? candidate_to_json(&what_ifs[i].best) : json_object();
+        json_object_set_new(answer, "what", json_string(what_ifs[i].what));
+        json_array_append_new(more, answer);
+    }
+    json_object_set_new(json, "stages", stages);
+    json_object_set_new(json, "runners_up", runners);
+    json_object_set_new(json, "alternatives", alternatives_to_json(result));
+    json_object_set_new(json, "more", more);
+    json_object_set_new(json, "classes", classes_to_json(search, request->blocks, best));
+    json_object_set_new(json, "blocks", blocks_to_json(request->blocks));
+    return json;
+}
+
+void sn_report_infeasible(const sn_search_request *request, const sn_search_result *result, sn_diags *diags) {
+    const sn_candidate *c = &result->best;
+    char *outline = outline_of(c);
+    int stage = c->fullest;
+    const sn_memory_classes *m = &c->stages[stage].memory;
+    sn_str largest = {0};
+    const struct {
+        const char *name;
+        double bytes;
+    } classes[] = {{"parameters", m->parameters},   {"gradients", m->gradients},    {"optimizer state", m->optimizer},
+                   {"activations", m->activations}, {"working memory", m->working}, {"buffers", m->buffers}};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        sn_str_printf(&largest, "%s%s %.1f GiB", i ? ", " : "", classes[i].name, classes[i].bytes / GIB);
+    sn_error(diags, "E0441", request->cluster->name,
+             sn_arena_printf(&diags->arena,
+                             "more devices, devices with at least %.1f GiB, or a smaller batch; there: %s",
+                             c->memory / GIB, sn_str_text(&largest)),
+             "no plan fits: the closest (%s) needs %.1f GiB more per device; remat saves %.1f GiB there already",
+             outline, c->excess / GIB, c->stages[stage].saved / GIB);
+    sn_str_free(&largest);
+    sn_free(outline);
+}

@@ -1,0 +1,24 @@
+// Why a plan is as it is: the part of plan.json that people read and no pass does ("explanation"), and its text.
+#pragma once
+#include "base/str.h"
+#include "passes/partition/search.h"
+
+// Another answer of the search, under other circumstances.
+typedef struct sn_what_if {
+    const char *what; // "twice the memory"
+    bool feasible;
+    sn_candidate best;
+} sn_what_if;
+
+// A new reference.
+json_t *sn_explanation(sn_search *search, const sn_search_request *request, const sn_search_result *result, int n,
+                       const sn_what_if *what_ifs);
+// One screen: outline, stages, memory by class, step, bound.
+void sn_plan_summary(const json_t *plan, sn_str *out);
+// What binds, runners-up, why not another axis size, what more would buy. False, with E0446, when the plan carries no
+// explanation.
+bool sn_plan_explain(const json_t *plan, const char *subject, sn_diags *diags, sn_str *out);
+// One ONNX node or parameter: its stage, its layout, how its block is cut. False with E0447 when it is not in the plan.
+bool sn_plan_explain_node(const json_t *plan, const char *name, sn_diags *diags, sn_str *out);
+// The certificate that nothing fits: by how much the closest candidate misses, and what rematerialisation saves there.
+void sn_report_infeasible(const sn_search_request *request, const sn_search_result *result, sn_diags *diags);

@@ -1,0 +1,264 @@
+// The text of an explanation, from plan.json alone.
+#include "passes/partition/explain.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024 * 1024;
+static const char *const classes[] = {"parameters", "gradients", "optimizer", "activations", "working", "buffers"};
+enum { CLASSES = sizeof classes / sizeof *classes, MOST_STAGES_SHOWN = 8 };
+
+static double real(const json_t *json, const char *key) {
+    return json_number_value(json_object_get(json, key));
+}
+
+static const char *text(const json_t *json, const char *key) {
+    const char *value = json_string_value(json_object_get(json, key));
+    return value ? value : "";
+}
+
+static json_t *explanation_of(const json_t *plan) {
+    return json_object_get(plan, "explanation");
+}
+
+static void put_seconds(sn_str *out, double seconds) {
+    if (seconds >= 1)
+        sn_str_printf(out, "%.3f s", seconds);
+    else if (seconds >= 1e-3)
+        sn_str_printf(out, "%.2f ms", 1e3 * seconds);
+    else
+        sn_str_printf(out, "%.1f us", 1e6 * seconds);
+}
+
+static void put_bytes(sn_str *out, double bytes) {
+    if (bytes >= 0.095 * GIB)
+        sn_str_printf(out, "%.1f GiB", bytes / GIB);
+    else
+        sn_str_printf(out, "%.1f MiB", 1024 * bytes / GIB);
+}
+
+static double total_of(const json_t *memory) {
+    double total = 0;
+    for (int i = 0; i < CLASSES; i++) total += real(memory, classes[i]);
+    return total;
+}
+
+static double stage_seconds(const json_t *stage) {
+    return real(stage, "forward_seconds") + real(stage, "backward_seconds");
+}
+
+static void put_stage(const json_t *x, size_t index, sn_str *out) {
+    const json_t *stage = json_array_get(json_object_get(x, "stages"), index);
+    const json_t *blocks = json_object_get(stage, "blocks"), *memory = json_object_get(stage, "memory");
+    bool binding = (json_int_t)index == json_integer_value(json_object_get(x, "binding_stage"));
+    sn_str_printf(out, "  %4zu  %3lld-%-3lld  %-9s ", index, (long long)json_integer_value(json_array_get(blocks, 0)),
+                  (long long)json_integer_value(json_array_get(blocks, 1)) - 1, text(stage, "remat"));
+    sn_str_printf(out, "%10.2f ms", 1e3 * stage_seconds(stage));
+    for (int i = 0; i < CLASSES; i++) sn_str_printf(out, " %7.2f", real(memory, classes[i]) / GIB);
+    sn_str_printf(out, " %8.2f%s\n", total_of(memory) / GIB, binding ? "  <- longest" : "");
+}
+
+static void put_stages(const json_t *x, sn_str *out) {
+    size_t count = json_array_size(json_object_get(x, "stages")), binding = 0;
+    binding = (size_t)json_integer_value(json_object_get(x, "binding_stage"));
+    sn_str_puts(out, " stage  blocks   remat      micro-batch   params   grads   optim  activ.    work    bufs  GiB "
+                     "total\n");
+    for (size_t i = 0; i < count; i++) {
+        bool shown = count <= MOST_STAGES_SHOWN || i < 3 || i + 2 >= count || i == binding;
+        if (shown)
+            put_stage(x, i, out);
+        else if (i == 3)
+            sn_str_printf(out, "   ...  (%zu stages in all)\n", count);
+    }
+}
+
+void sn_plan_summary(const json_t *plan, sn_str *out) {
+    const json_t *x = explanation_of(plan);
+    double step = real(x, "step_seconds"), bound = real(x, "lower_bound");
+    sn_str_printf(out, "%s: %lld devices, batch %lld\n", text(x, "cluster"),
+                  (long long)json_integer_value(json_object_get(x, "devices")),
+                  (long long)json_integer_value(json_object_get(plan, "batch")));
+    sn_str_printf(out, "  %s\n", text(x, "outline"));
+    sn_str_puts(out, "  step ");
+    put_seconds(out, step);
+    sn_str_puts(out, ": pipeline ");
+    put_seconds(out, real(x, "pipeline_seconds"));
+    sn_str_puts(out, ", gradients and parameters over dp ");
+    put_seconds(out, real(x, "sync_seconds"));
+    sn_str_puts(out, ", update ");
+    put_seconds(out, real(x, "update_seconds"));
+    sn_str_printf(out, "\n  no plan is faster than ");
+    put_seconds(out, bound);
+    sn_str_printf(out, " (gap %.2f %%); %lld plans priced\n", step > 0 ? 100 * (step - bound) / step : 0,
+                  (long long)json_integer_value(json_object_get(x, "candidates")));
+    sn_str_puts(out, "  fullest device ");
+    put_bytes(out, real(x, "memory_bytes"));
+    sn_str_puts(out, " of ");
+    put_bytes(out, real(x, "device_bytes"));
+    sn_str_puts(out, "\n");
+    put_stages(x, out);
+}
+
+static void put_binding(const json_t *x, sn_str *out) {
+    size_t index = (size_t)json_integer_value(json_object_get(x, "binding_stage"));
+    const json_t *stage = json_array_get(json_object_get(x, "stages"), index);
+    const json_t *devices = json_object_get(stage, "devices");
+    double seconds = stage_seconds(stage);
+    sn_str_printf(out, "What binds\n  stage %zu", index);
+    if (devices)
+        sn_str_printf(out, ", devices %lld to %lld", (long long)json_integer_value(json_array_get(devices, 0)),
+                      (long long)json_integer_value(json_array_get(devices, 1)));
+    sn_str_puts(out, ": ");
+    put_seconds(out, seconds);
+    sn_str_printf(out, " a micro-batch, %.0f %% of it communication, %.0f %% computed again\n",
+                  100 * real(stage, "communication_seconds") / fmax(seconds, 1e-30),
+                  100 * real(stage, "rematerialisation_seconds") / fmax(seconds, 1e-30));
+    double step = fmax(real(x, "step_seconds"), 1e-30);
+    sn_str_printf(out, "  the step: %.0f %% pipeline, %.0f %% gradients and parameters over dp, %.0f %% update\n",
+                  100 * real(x, "pipeline_seconds") / step, 100 * real(x, "sync_seconds") / step,
+                  100 * real(x, "update_seconds") / step);
+}
+
+static void put_loss(const json_t *x, const json_t *other, sn_str *out) {
+    double excess = real(other, "excess_bytes"), step = real(x, "step_seconds");
+    if (excess > 0) {
+        sn_str_puts(out, "needs ");
+        put_bytes(out, excess);
+        sn_str_puts(out, " more per device");
+        return;
+    }
+    sn_str_printf(out, "%s%+.1f %% (", json_is_true(json_object_get(other, "at_least")) ? "at least " : "",
+                  100 * (real(other, "step_seconds") / fmax(step, 1e-30) - 1));
+    put_seconds(out, real(other, "step_seconds"));
+    sn_str_puts(out, ")");
+}
+
+static void put_runners(const json_t *x, sn_str *out) {
+    size_t i;
+    json_t *runner;
+    sn_str_puts(out, "Runners-up\n");
+    json_array_foreach(json_object_get(x, "runners_up"), i, runner) {
+        sn_str_puts(out, "  ");
+        put_loss(x, runner, out);
+        sn_str_printf(out, "  %s\n", text(runner, "outline"));
+    }
+}
+
+// What grew most in the step, or the memory: the reason that an alternative loses.
+static const char *reason(const json_t *x, const json_t *other) {
+    static const char *const parts[] = {"pipeline_seconds", "sync_seconds", "update_seconds"};
+    static const char *const words[] = {"the pipeline takes longer", "more time for gradients and parameters over dp",
+                                        "a longer update"};
+    double most = 0;
+    const char *why = "";
+    if (real(other, "excess_bytes") > 0 || json_is_true(json_object_get(other, "at_least"))) return "";
+    for (int i = 0; i < 3; i++) {
+        double more = real(other, parts[i]) - real(x, parts[i]);
+        if (more > most) most = more, why = words[i];
+    }
+    return why;
+}
+
+static void put_alternatives(const json_t *x, sn_str *out) {
+    size_t i;
+    json_t *other;
+    const char *axis = "";
+    sn_str_puts(out, "Why not (the best plan with that value)\n");
+    json_array_foreach(json_object_get(x, "alternatives"), i, other) {
+        if (strcmp(text(other, "outline"), text(x, "outline")) == 0) continue;
+        axis = text(other, "axis");
+        sn_str_printf(out, "  %s=%s: ", axis, text(other, "value"));
+        put_loss(x, other, out);
+        const char *why = reason(x, other);
+        sn_str_printf(out, "%s%s: %s\n", *why ? ", " : "", why, text(other, "outline"));
+    }
+}
+
+static void put_more(const json_t *x, sn_str *out) {
+    size_t i;
+    json_t *more;
+    sn_str_puts(out, "What more would buy\n");
+    json_array_foreach(json_object_get(x, "more"), i, more) {
+        sn_str_printf(out, "  %s: ", text(more, "what"));
+        if (real(more, "step_seconds") > 0)
+            put_loss(x, more, out);
+        else
+            sn_str_puts(out, "no plan fits");
+        sn_str_printf(out, "  %s\n", text(more, "outline"));
+    }
+}
+
+static bool check_explained(const json_t *plan, const char *subject, sn_diags *diags) {
+    if (json_is_object(explanation_of(plan))) return true;
+    sn_error(diags, "E0446", subject, "`sennit plan` writes plans that explain themselves",
+             "the plan carries no explanation");
+    return false;
+}
+
+bool sn_plan_explain(const json_t *plan, const char *subject, sn_diags *diags, sn_str *out) {
+    const json_t *x = explanation_of(plan);
+    if (!check_explained(plan, subject, diags)) return false;
+    sn_plan_summary(plan, out);
+    put_binding(x, out);
+    put_runners(x, out);
+    put_alternatives(x, out);
+    put_more(x, out);
+    return true;
+}
+
+static int find_text(const json_t *list, const char *name) {
+    size_t i;
+    json_t *item;
+    json_array_foreach((json_t *)(uintptr_t)list, i, item) {
+        if (strcmp(json_string_value(item) ? json_string_value(item) : "", name) == 0) return (int)i;
+    }
+    return -1;
+}
+
+static int stage_of(const json_t *x, int block) {
+    size_t i;
+    json_t *stage;
+    json_array_foreach(json_object_get(x, "stages"), i, stage) {
+        const json_t *blocks = json_object_get(stage, "blocks");
+        if (block >= json_integer_value(json_array_get(blocks, 0)) &&
+            block < json_integer_value(json_array_get(blocks, 1)))
+            return (int)i;
+    }
+    return 0;
+}
+
+bool sn_plan_explain_node(const json_t *plan, const char *name, sn_diags *diags, sn_str *out) {
+    const json_t *x = explanation_of(plan);
+    if (!check_explained(plan, name, diags)) return false;
+    size_t b;
+    json_t *block;
+    json_array_foreach(json_object_get(x, "blocks"), b, block) {
+        int node = find_text(json_object_get(block, "nodes"), name);
+        int parameter = find_text(json_object_get(block, "parameters"), name);
+        if (node < 0 && parameter < 0) continue;
+        json_int_t kind = json_integer_value(json_object_get(block, "class"));
+        const json_t *class = json_array_get(json_object_get(x, "classes"), (size_t)kind);
+        const char *layout = json_string_value(json_object_get(json_object_get(plan, "layouts"), name));
+        sn_str_printf(out, "%s\n  stage %d, block %zu of the chain, one of %lld blocks of its structure\n", name,
+                      stage_of(x, (int)b), b, (long long)json_integer_value(json_object_get(class, "count")));
+        sn_str_printf(out, "  layout %s\n",
+                      layout           ? layout
+                      : parameter >= 0 ? "whole on each rank"
+                                       : "as its operands and readers give it");
+        if (node >= 0)
+            sn_str_printf(out, "  %s\n",
+                          json_string_value(json_array_get(json_object_get(class, "groups"), (size_t)node)));
+        sn_str_puts(out, "  its block takes ");
+        put_seconds(out, real(class, "forward_seconds"));
+        sn_str_puts(out, " forwards and ");
+        put_seconds(out, real(class, "backward_seconds"));
+        sn_str_puts(out, " backwards a micro-batch, of it ");
+        put_seconds(out, real(class, "communication_seconds"));
+        sn_str_puts(out, " collectives\n");
+        return true;
+    }
+    sn_error(diags, "E0447", name, "`sennit info` and the plan list the names",
+             "the plan has no node or parameter '%s'", name);
+    return false;
+}

@@ -1,0 +1,85 @@
+// The outer search of hybrid parallelism: over the sizes of the axes pp, dp, cp and tp and their order on the links,
+// the micro-batch, the pipeline schedule and its chunks, ZeRO, the layout between blocks, the boundaries of uneven
+// stages and what each stage computes again. The cost of a candidate is the time of one step; what does not fit in
+// memory is no candidate.
+#pragma once
+#include "passes/partition/evaluate.h"
+
+typedef enum sn_objective {
+    SN_OBJECTIVE_STEP,   // sum of the stages + (M - 1) longest, or what the schedule makes of it, and the update
+    SN_OBJECTIVE_STEADY, // the longest stage: a pipeline that never drains (Piper)
+    SN_OBJECTIVE_FILLED, // (M - 1 + stages) longest
+    SN_OBJECTIVE_COUNT
+} sn_objective;
+const char *sn_objective_name(sn_objective objective);
+
+// Bytes of one device.
+typedef struct sn_memory_classes {
+    double parameters, gradients, optimizer, activations, working, buffers;
+} sn_memory_classes;
+double sn_memory_classes_total(const sn_memory_classes *memory);
+
+typedef struct sn_stage_report {
+    int first, end; // blocks
+    sn_remat remat;
+    double forward, backward_input, backward_weight; // seconds of a micro-batch, recomputation and messages included
+    double communication, again;                     // of these: over tp and cp and to the next stage; recomputed
+    double in_flight;
+    double saved;             // bytes that computing again saves on each device
+    sn_memory_classes memory; // of one of its devices (interleaved: this chunk's share)
+} sn_stage_report;
+
+typedef struct sn_candidate {
+    int pp, dp, chunks, zero, microbatches;
+    sn_setting setting; // tp, cp, the layout between blocks, the micro-batch
+    sn_pipeline schedule;
+    bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
+    double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP
+    double pipeline, sync, update; // seconds of the step's parts
+    double bound;                  // no cut into stages makes this candidate faster
+    double memory;                 // bytes of the fullest device
+    double excess;                 // bytes over the limit, > 0: not feasible
+    int n_stages;
+    sn_stage_report *stages; // NULL for alternatives that were only estimated
+    int binding, fullest;    // stages
+    bool exact;              // stages by the exact search, not an even cut
+} sn_candidate;
+
+// The best candidate that has a property: what the plan is compared with.
+typedef struct sn_alternative {
+    const char *axis; // "tp", "pp", "zero", "remat", "schedule", "micro-batch", …
+    const char *value;
+    sn_candidate candidate;
+} sn_alternative;
+
+typedef struct sn_search_request {
+    const sn_blocks *blocks;
+    const sn_cluster *cluster;
+    const sn_plugins *plugins; // may be NULL
+    sn_diags *diags;
+    int64_t batch;       // samples of a step
+    int64_t fixed_micro; // samples of a micro-batch over all data-parallel ranks, when the model fixes it; else 0
+    sn_objective objective;
+    const sn_plan *fixed;            // the axes, schedule and so on to keep (--mesh); NULL: all are open
+    double memory_scale, link_scale; // 1; others ask what more would buy
+} sn_search_request;
+
+typedef struct sn_search_result {
+    bool feasible;
+    sn_candidate best;       // the one that misses the limit by least when nothing is feasible
+    double lower_bound;      // of the step over all candidates
+    long candidates, solved; // looked at, and given exact stages
+    int n_runners;
+    sn_candidate *runners; // in rising order, each of another outline than the best
+    int n_alternatives;
+    sn_alternative *alternatives;
+} sn_search_result;
+
+typedef struct sn_search sn_search;
+sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena);
+void sn_search_free(sn_search *search);
+// Errors (E0440 no device count works) go to the request's diags; false then. `memory` scales each device's limit.
+bool sn_search_run(sn_search *search, double memory_scale, sn_search_result *out);
+// The plan of a candidate; names and lists are in the arena.
+sn_plan sn_search_plan(sn_search *search, const sn_candidate *candidate, sn_arena *arena);
+sn_evaluator *sn_search_evaluator(sn_search *search);

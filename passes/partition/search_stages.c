@@ -1,0 +1,231 @@
+// Exact stages. For a bound T on the longest stage, f[s][i] is the least sum of times of s stages that cover the blocks
+// before cut i, each at most T. The step is sum + w * longest (w = M - 1 for a flushed pipeline), so T falls from the
+// longest stage of the last answer until no improvement is possible: an answer of sum S and bound T is beaten only by a
+// bound below (best - least sum) / w.
+#include "passes/partition/search_stages.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct totals {
+    double forward, backward_input, backward_weight, communication, input;
+    double again[SN_REMAT_COUNT], kept[SN_REMAT_COUNT];
+    double parameters, gradients, optimizer, working, unkept;
+} totals;
+
+static void add_class(totals *t, const sn_block_cost *c, int n) {
+    t->forward += n * c->forward;
+    t->backward_input += n * c->backward_input;
+    t->backward_weight += n * c->backward_weight;
+    t->communication += n * c->communication;
+    for (int r = 0; r < SN_REMAT_COUNT; r++) t->again[r] += n * c->again[r], t->kept[r] += n * c->kept[r];
+    t->parameters += n * c->parameters;
+    t->gradients += n * c->gradients;
+    t->optimizer += n * c->optimizer;
+    t->working = fmax(t->working, c->working);
+    t->unkept = fmax(t->unkept, c->kept[SN_REMAT_NONE]);
+}
+
+static totals sum_blocks(const sn_stage_context *x, int first, int end) {
+    totals t = {0};
+    int n = x->blocks->n_classes;
+    for (int k = 0; k < n; k++) {
+        int count = x->before[end * n + k] - x->before[first * n + k];
+        if (count) add_class(&t, &x->costs[k], count);
+    }
+    t.input = x->costs[x->blocks->blocks[first].kind].input;
+    return t;
+}
+
+// Micro-batches that stage `index` holds at once, as passes/schedule/pipeline_order.c orders them. A chunk of an
+// interleaved rank counts its share of what the rank holds.
+static double in_flight(const sn_candidate *c, int index) {
+    int rank = index % c->pp;
+    double most = c->microbatches;
+    switch (c->schedule) {
+    case SN_PIPELINE_GPIPE:
+        return most;
+    case SN_PIPELINE_ZERO_BUBBLE:
+        return fmin(most, c->pp);
+    case SN_PIPELINE_INTERLEAVED:
+        return fmin(most * c->chunks, (c->pp - rank - 1) * 2 + (c->chunks - 1) * c->pp + 1) / c->chunks;
+    default:
+        return fmin(most, c->pp - rank);
+    }
+}
+
+static sn_memory_classes stage_memory(const sn_stage_context *x, const totals *t, sn_remat remat, double held) {
+    const sn_candidate *c = x->candidate;
+    sn_memory_classes m = {.parameters = t->parameters, .gradients = t->gradients, .optimizer = t->optimizer};
+    if (c->zero >= 1) m.optimizer /= c->dp;
+    if (c->zero >= 2) m.gradients /= c->dp;
+    if (c->zero >= 3) m.parameters /= c->dp;
+    m.activations = held * t->kept[remat];
+    m.working = t->working + (remat == SN_REMAT_NONE ? 0 : t->unkept);
+    m.buffers = c->pp > 1 ? 2 * t->input : 0;
+    // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.
+    if (c->zero >= 3) m.buffers += 2 * t->parameters / fmax(1, x->blocks->n_blocks / (double)x->stages);
+    return m;
+}
+
+double sn_memory_classes_total(const sn_memory_classes *m) {
+    return m->parameters + m->gradients + m->optimizer + m->activations + m->working + m->buffers;
+}
+
+static void fill_report(const sn_stage_context *x, int index, int first, int end, const totals *t, sn_remat remat,
+                        sn_stage_report *out) {
+    double held = in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+    double message = index ? x->message : 0;
+    *out = (sn_stage_report){.first = first, .end = end, .remat = remat, .in_flight = held};
+    out->forward = t->forward * speed + message + x->gather * t->parameters;
+    out->again = t->again[remat] * speed;
+    out->backward_input = t->backward_input * speed + out->again + message + x->gather * t->parameters;
+    out->backward_weight = t->backward_weight * speed + x->scatter * t->gradients;
+    out->communication =
+        t->communication * speed + 2 * message + 2 * x->gather * t->parameters + x->scatter * t->gradients;
+    out->memory = stage_memory(x, t, remat, held);
+    sn_memory_classes kept = stage_memory(x, t, SN_REMAT_NONE, held);
+    out->saved = sn_memory_classes_total(&kept) - sn_memory_classes_total(&out->memory);
+}
+
+double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, sn_stage_report *out) {
+    totals t = sum_blocks(x, first, end);
+    double held = in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+    double limit = (x->limits ? x->limits[index] : x->limit) / x->candidate->chunks;
+    double best = INFINITY, least = INFINITY;
+    sn_remat chosen = SN_REMAT_NONE, smallest = SN_REMAT_NONE;
+    for (int r = 0; r < SN_REMAT_COUNT; r++) {
+        sn_memory_classes memory = stage_memory(x, &t, (sn_remat)r, held);
+        double bytes = sn_memory_classes_total(&memory);
+        if (bytes < least) least = bytes, smallest = (sn_remat)r;
+        if (bytes > limit || t.again[r] >= best) continue;
+        best = t.again[r];
+        chosen = (sn_remat)r;
+    }
+    if (out) fill_report(x, index, first, end, &t, isfinite(best) ? chosen : smallest, out);
+    if (!isfinite(best)) return INFINITY;
+    double seconds = (t.forward + t.backward_input + t.backward_weight + best) * speed;
+    return seconds + (index ? 2 * x->message : 0) + 2 * x->gather * t.parameters + x->scatter * t.gradients;
+}
+
+static double block_seconds(const sn_stage_context *x, int block) {
+    const sn_block_cost *c = &x->costs[x->blocks->blocks[block].kind];
+    return c->forward + c->backward_input + c->backward_weight;
+}
+
+void sn_stages_even(const sn_stage_context *x, int *cut) {
+    int n = x->blocks->n_blocks;
+    double total = 0, done = 0, weights = 0, given = 0;
+    for (int b = 0; b < n; b++) total += block_seconds(x, b);
+    for (int s = 0; s < x->stages; s++) weights += x->speed ? 1 / x->speed[s] : 1;
+    cut[0] = 0;
+    for (int s = 0, b = 0; s < x->stages; s++) {
+        given += x->speed ? 1 / x->speed[s] : 1;
+        double goal = total * given / weights;
+        int least = cut[s] + 1, most = n - (x->stages - 1 - s);
+        while (b < most && (b < least || done + block_seconds(x, b) / 2 <= goal)) done += block_seconds(x, b++);
+        cut[s + 1] = s == x->stages - 1 ? n : b;
+    }
+}
+
+typedef struct solver {
+    const sn_stage_context *x;
+    int n, stages;
+    double *sum; // [stages + 1][n + 1]
+    int *from;
+    double bound;
+    long *work;
+} solver;
+
+// Times grow with the stage's end, so the inner loop ends with the first stage that is too long. What does not fit in
+// memory is too long as well: more blocks take no less.
+static bool solve_bound(solver *v) {
+    int n = v->n, width = n + 1;
+    for (int i = 0; i < (v->stages + 1) * width; i++) v->sum[i] = INFINITY;
+    v->sum[0] = 0;
+    for (int s = 0; s < v->stages; s++) {
+        bool any = false;
+        for (int i = s; i < n - (v->stages - 1 - s); i++) {
+            double before = v->sum[s * width + i];
+            if (!isfinite(before)) continue;
+            int most = n - (v->stages - 1 - s), begin = s == v->stages - 1 ? n : i + 1;
+            for (int j = begin; j <= most; j++) {
+                double seconds = sn_stage_cost(v->x, s, i, j, NULL);
+                (*v->work)++;
+                if (!(seconds <= v->bound)) break;
+                any = true;
+                double *best = &v->sum[(s + 1) * width + j];
+                if (before + seconds >= *best) continue;
+                *best = before + seconds;
+                v->from[(s + 1) * width + j] = i;
+            }
+        }
+        if (!any) return false;
+    }
+    return isfinite(v->sum[v->stages * width + n]);
+}
+
+static double read_answer(const solver *v, int *cut) {
+    double longest = 0;
+    cut[v->stages] = v->n;
+    for (int s = v->stages; s > 0; s--) cut[s - 1] = v->from[s * (v->n + 1) + cut[s]];
+    for (int s = 0; s < v->stages; s++) longest = fmax(longest, sn_stage_cost(v->x, s, cut[s], cut[s + 1], NULL));
+    return longest;
+}
+
+static double least_bound(const solver *v) {
+    double total = 0, longest = 0;
+    for (int b = 0; b < v->n; b++) {
+        double seconds = block_seconds(v->x, b);
+        total += seconds;
+        longest = fmax(longest, seconds);
+    }
+    return fmax(longest, total / v->stages);
+}
+
+bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *work) {
+    solver v = {.x = x, .n = x->blocks->n_blocks, .stages = x->stages, .work = work};
+    size_t cells = (size_t)(v.stages + 1) * (size_t)(v.n + 1);
+    if (v.stages > v.n) return false;
+    v.sum = sn_alloc(cells * sizeof *v.sum);
+    v.from = sn_alloc(cells * sizeof *v.from);
+    int *trial = sn_alloc((size_t)(v.stages + 1) * sizeof *trial);
+    // The smallest reachable bound by bisection to a millionth, then downwards from the largest that can matter.
+    double low = 0, high = INFINITY, best = INFINITY, least_sum = 0;
+    v.bound = 2 * least_bound(&v);
+    while (!solve_bound(&v) && v.bound < 1e9) low = v.bound, v.bound *= 2;
+    bool found = v.bound < 1e9;
+    if (found) high = read_answer(&v, trial), low = fmax(low, 0.5 * least_bound(&v));
+    while (found && high - low > 1e-4 * high) {
+        v.bound = 0.5 * (low + high);
+        if (solve_bound(&v))
+            high = read_answer(&v, trial);
+        else
+            low = v.bound;
+    }
+    for (bool lower = found; lower;) {
+        v.bound = high * (1 - 1e-12);
+        lower = solve_bound(&v);
+        if (lower) high = read_answer(&v, trial);
+    }
+    for (int b = 0; b < v.n; b++) least_sum += block_seconds(x, b);
+    v.bound = high;
+    for (int round = 0; found && round < 24 && solve_bound(&v); round++) {
+        double longest = read_answer(&v, trial), value = v.sum[v.stages * (v.n + 1) + v.n] + weight * longest;
+        if (value < best) {
+            best = value;
+            memcpy(cut, trial, (size_t)(v.stages + 1) * sizeof *trial);
+        }
+        // A larger bound helps only while the sum it can save outweighs it.
+        double reach = weight > 0 ? (best - least_sum) / weight : v.bound * 2;
+        if (round == 0 && reach > high * 1.0001)
+            v.bound = reach;
+        else
+            v.bound = longest * (1 - 1e-12);
+        if (round && v.bound < high) break;
+    }
+    sn_free(v.sum);
+    sn_free(v.from);
+    sn_free(trial);
+    return found && isfinite(best);
+}
