@@ -9,8 +9,13 @@
 //
 // %a lives until the backward pass anyway, so %g need not: half of what the pair kept alive is free. Only results whose
 // operands are all read by the backward pass already are made again, each by one op; an operand then lives at most as
-// long as the result would have. Run it after the last cse, which would undo it.
-#include "passes/pass.h"
+// long as the result would have. Before that come the blocks for which the plan wants more (passes/memory/remat.h);
+// with pipeline stages the pass `stages` has done both, since a value that is kept from one function to another is what
+// they save. Run it after the last cse, which would undo it.
+#include "passes/memory/remat.h"
+
+#include "passes/memory/blocks.h"
+#include "passes/partition/stages.h"
 
 enum { SMALLEST = 64 << 10 }; // bytes of a result that is worth an op
 
@@ -25,6 +30,7 @@ static sn_op *first_backward_reader(const sn_value *value) {
 
 // Kept alive into the backward pass by someone else, or for the whole run.
 static bool lives_anyway(const sn_value *operand) {
+    if (operand->kind == SN_VALUE_GLOBAL && operand->global->role == SN_ROLE_STATE) return false; // may have changed
     if (operand->kind != SN_VALUE_RESULT || sn_op_has(operand->def->kind, SN_TRAIT_GENERATOR)) return true;
     if (operand->def->phase != SN_PHASE_FORWARD) return false;
     for (size_t i = 0; i < operand->uses.count; i++)
@@ -32,8 +38,8 @@ static bool lives_anyway(const sn_value *operand) {
     return false;
 }
 
-static bool is_worth_it(const sn_op *op, const sn_op *reader) {
-    if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < SMALLEST) return false;
+static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest) {
+    if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < smallest) return false;
     if (sn_op_has(op->kind, SN_TRAIT_VIEW)) return true; // costs nothing, and shows who reads what it renames
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
     for (int i = 0; i < op->n_operands; i++)
@@ -41,9 +47,10 @@ static bool is_worth_it(const sn_op *op, const sn_op *reader) {
     return true;
 }
 
-static void make_again(sn_op *op, sn_op *reader, sn_pass_context *context) {
+static void make_again(sn_op *op, sn_op *reader, const sn_pass_context *context) {
     sn_op *copy = sn_op_new(op->func, reader, op->kind, op->n_operands, op->operands, op->n_attrs, op->attrs, 1,
                             &op->results[0]->type);
+    copy->results[0]->layout = op->results[0]->layout;
     copy->phase = reader->phase;
     copy->origin = sn_pass_origin(op->func->module, context, op);
     for (size_t i = 0; i < op->results[0]->uses.count;) {
@@ -55,13 +62,41 @@ static void make_again(sn_op *op, sn_op *reader, sn_pass_context *context) {
     }
 }
 
+void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smallest) {
+    // Readers before what they read: an operand's verdict then counts the op that was made again for its reader.
+    for (sn_op *op = func->last; op; op = op->prev) {
+        sn_op *reader = op->n_results == 1 ? first_backward_reader(op->results[0]) : NULL;
+        if (is_worth_it(op, reader, smallest)) make_again(op, reader, context);
+    }
+}
+
+static bool has_backward(const sn_func *func) {
+    SN_FOR_OPS(op, func) {
+        if (op->phase == SN_PHASE_BACKWARD) return true;
+    }
+    return false;
+}
+
+// The last block's backward pass follows at once: it keeps what it has.
+static void remat_as_planned(sn_func *func, sn_pass_context *context, sn_remat mode) {
+    int *block = SN_NEW_N(context->scratch, int, func->n_ops + 1), n = sn_blocks_find(func, NULL, block);
+    sn_remat *modes = SN_NEW_N(context->scratch, sn_remat, n);
+    for (int i = 0; i + 1 < n; i++) modes[i] = mode;
+    sn_remat_blocks blocks = {.block = block, .mode = modes};
+    if (n > 1)
+        sn_remat_planned(func, context, &blocks);
+    else
+        sn_pass_remark(context, "R0808", NULL, "@%s has no repeated blocks: all of it is kept", func->name);
+}
+
 static void run(sn_module *module, sn_pass_context *context) {
+    const sn_plan *plan = context->plan;
+    sn_remat mode = !plan ? SN_REMAT_NONE : plan->n_stages == 1 ? plan->stages[0].remat : plan->remat;
+    bool staged = sn_module_has_stages(module);
     for (size_t f = 0; f < module->funcs.count; f++) {
-        // Readers before what they read: an operand's verdict then counts the op that was made again for its reader.
-        for (sn_op *op = module->funcs.data[f]->last; op; op = op->prev) {
-            sn_op *reader = op->n_results == 1 ? first_backward_reader(op->results[0]) : NULL;
-            if (is_worth_it(op, reader)) make_again(op, reader, context);
-        }
+        sn_func *func = module->funcs.data[f];
+        if (mode != SN_REMAT_NONE && !staged && has_backward(func)) remat_as_planned(func, context, mode);
+        sn_remat_free(func, context, SMALLEST);
     }
 }
 

@@ -10,6 +10,8 @@
 //
 // Parameters, their moments and their accumulators belong to the stage that uses the parameter first. A use in another
 // stage (a tied embedding) gets the parameter once per sequence (@stageN.tie) and returns its part of the gradient.
+#include "passes/memory/blocks.h"
+#include "passes/memory/remat.h"
 #include "passes/partition/stages_assign.h"
 #include "passes/partition/stages_cut.h"
 #include "passes/pass.h"
@@ -44,6 +46,39 @@ static bool *mark_needed_before(const stager *s, const sn_func *func, const int 
     return needed;
 }
 
+static sn_remat remat_of(const stager *s, int stage) {
+    return s->plan->n_stages ? s->plan->stages[stage].remat : s->plan->remat;
+}
+
+// What is computed again in the backward pass is decided here, before forward and backward go apart. The last block's
+// backward pass follows at once, unless all forward passes come first.
+static void rematerialise(stager *s, sn_func *func, const bool *anywhere, const int *stage) {
+    enum { SMALLEST = 1 << 10 }; // bytes
+    sn_arena *scratch = s->context->scratch;
+    int stages = stage_count(s), last = 0;
+    int *block = SN_NEW_N(scratch, int, func->n_ops + 1), n = sn_blocks_find(func, anywhere, block);
+    sn_remat *modes = SN_NEW_N(scratch, sn_remat, n * stages);
+    SN_FOR_OPS(op, func) {
+        if (op->phase != SN_PHASE_FORWARD) continue;
+        block[op->mark] += n * (stage[op->mark] < 0 ? 0 : stage[op->mark]);
+        if (block[op->mark] > last) last = block[op->mark];
+    }
+    for (int i = 0; i < n * stages; i++) modes[i] = remat_of(s, i / n);
+    if (s->plan->schedule != SN_PIPELINE_GPIPE) modes[last] = SN_REMAT_NONE;
+    sn_remat_blocks blocks = {.block = block, .mode = modes, .anywhere = anywhere};
+    sn_remat_planned(func, s->context, &blocks);
+    sn_remat_free(func, s->context, SMALLEST);
+}
+
+// The stage of each op of a function of one micro-batch.
+static int *assign(stager *s, sn_func *func, bool **anywhere) {
+    int *home = SN_NEW_N(s->context->scratch, int, func->n_ops + 1);
+    *anywhere = SN_NEW_N(s->context->scratch, bool, func->n_ops + 1);
+    sn_mark_anywhere(func, true, *anywhere);
+    sn_stages_assign(func, &s->nodes, *anywhere, &s->owner, home);
+    return home;
+}
+
 // Cells of @micro: forward 0 … S-1, then backward, or backward_input and backward_weight, 0 … S-1.
 static void cut_micro(stager *s, sn_func *func) {
     sn_arena *scratch = s->context->scratch;
@@ -56,10 +91,10 @@ static void cut_micro(stager *s, sn_func *func) {
                                      stages + 2 * (stages - 1 - i)};
     for (int i = 0; split && i < stages; i++)
         cells[n++] = (sn_stage_cell){SN_PART_BACKWARD_WEIGHT, i, i % ranks, stages + 2 * (stages - 1 - i) + 1};
-    bool *anywhere = SN_NEW_N(scratch, bool, func->n_ops + 1);
-    int *home = SN_NEW_N(scratch, int, func->n_ops + 1);
-    sn_mark_anywhere(func, true, anywhere);
-    sn_stages_assign(func, &s->nodes, anywhere, &s->owner, home);
+    bool *anywhere;
+    int *home = assign(s, func, &anywhere);
+    rematerialise(s, func, anywhere, home);
+    home = assign(s, func, &anywhere);
     bool *needed = split ? mark_needed_before(s, func, home) : NULL;
     SN_FOR_OPS(op, func) {
         if (home[op->mark] == SN_HOME_ANYWHERE || op->phase == SN_PHASE_FORWARD) continue;
@@ -74,10 +109,8 @@ static void cut_forward(stager *s, sn_func *func, sn_stage_part part) {
     int stages = stage_count(s);
     sn_stage_cell *cells = SN_NEW_N(scratch, sn_stage_cell, stages);
     for (int i = 0; i < stages; i++) cells[i] = (sn_stage_cell){part, i, i % s->cutter.ranks, i};
-    bool *anywhere = SN_NEW_N(scratch, bool, func->n_ops + 1);
-    int *home = SN_NEW_N(scratch, int, func->n_ops + 1);
-    sn_mark_anywhere(func, true, anywhere);
-    sn_stages_assign(func, &s->nodes, anywhere, &s->owner, home);
+    bool *anywhere;
+    int *home = assign(s, func, &anywhere);
     sn_stage_cut(&s->cutter, func, stages, cells, home);
 }
 
