@@ -101,6 +101,7 @@ typedef enum sn_role {
     SN_ROLE_FROZEN,    // a weight that is not trained
     SN_ROLE_STATE,     // changed by the forward pass: running statistics
     SN_ROLE_OPTIMIZER, // moments
+    SN_ROLE_SUM,       // adds up over micro-batches, back at its first value after the update
     SN_ROLE_CONSTANT,  // a tensor that no one may change
     SN_ROLE_COUNT
 } sn_role;
@@ -119,7 +120,7 @@ typedef struct sn_source {
 struct sn_global {
     const char *name; // without the @; the ONNX initializer's name
     sn_role role;
-    sn_global *of;   // SN_ROLE_OPTIMIZER: the parameter it belongs to
+    sn_global *of;   // SN_ROLE_OPTIMIZER, SN_ROLE_SUM: the parameter it belongs to; a sum may belong to none
     const char *why; // how the role was decided, for `sennit info`
     sn_source source;
     sn_value *value;

@@ -11,11 +11,9 @@ static const char *const form_names[SN_FORM_COUNT] = {
     [SN_FORM_GRAPH] = "graph", [SN_FORM_DIST] = "dist", [SN_FORM_SCHED] = "sched"};
 static const char *const phase_names[SN_PHASE_COUNT] = {
     [SN_PHASE_FORWARD] = "forward", [SN_PHASE_BACKWARD] = "backward", [SN_PHASE_UPDATE] = "update"};
-static const char *const role_names[SN_ROLE_COUNT] = {[SN_ROLE_PARAMETER] = "param",
-                                                      [SN_ROLE_FROZEN] = "frozen",
-                                                      [SN_ROLE_STATE] = "state",
-                                                      [SN_ROLE_OPTIMIZER] = "optimizer",
-                                                      [SN_ROLE_CONSTANT] = "const"};
+static const char *const role_names[SN_ROLE_COUNT] = {
+    [SN_ROLE_PARAMETER] = "param",     [SN_ROLE_FROZEN] = "frozen", [SN_ROLE_STATE] = "state",
+    [SN_ROLE_OPTIMIZER] = "optimizer", [SN_ROLE_SUM] = "sum",       [SN_ROLE_CONSTANT] = "const"};
 
 const char *sn_form_name(sn_form form) {
     return form_names[form];

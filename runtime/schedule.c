@@ -15,6 +15,14 @@ const char *sn_instr_name(sn_instr_kind kind) {
     return names[kind];
 }
 
+bool sn_resident_is_saved(const sn_resident *resident) {
+    return resident->role != SN_RESIDENT_CONSTANT && resident->role != SN_RESIDENT_SUM;
+}
+
+bool sn_instr_is_collective(sn_instr_kind kind) {
+    return kind >= SN_INSTR_ALL_REDUCE && kind <= SN_INSTR_BROADCAST;
+}
+
 const sn_program *sn_schedule_program(const sn_schedule *schedule, const char *name) {
     for (size_t i = 0; i < schedule->programs.count; i++) {
         if (!strcmp(schedule->programs.items[i].name, name)) return &schedule->programs.items[i];
@@ -417,7 +425,7 @@ static sn_status check_names(const sn_schedules *all) {
         const sn_schedule *s = &all->classes.items[c];
         for (size_t i = 0; i < s->globals.count && !twice; i++) {
             const sn_resident *g = &s->globals.items[i];
-            if (g->role == SN_RESIDENT_CONSTANT) continue;
+            if (!sn_resident_is_saved(g)) continue;
             if (sn_map_get(&owners, g->name)) twice = g->name;
             sn_map_put(&owners, g->name, (void *)(uintptr_t)g);
         }

@@ -65,6 +65,7 @@ typedef enum sn_resident_role {
     SN_RESIDENT_STATE,     // changes without a gradient: running statistics
     SN_RESIDENT_MOMENT,    // the optimizer's, of one parameter
     SN_RESIDENT_CONSTANT,  // never changes, not in checkpoints
+    SN_RESIDENT_SUM, // adds up over the micro-batches of a step, back at its first value after it: not in checkpoints
     SN_RESIDENT_ROLE_COUNT
 } sn_resident_role;
 
@@ -352,6 +353,8 @@ typedef struct sn_schedules {
 } sn_schedules;
 
 const char *sn_instr_name(sn_instr_kind kind);
+bool sn_resident_is_saved(const sn_resident *resident); // in checkpoints
+bool sn_instr_is_collective(sn_instr_kind kind);
 const sn_program *sn_schedule_program(const sn_schedule *schedule, const char *name);   // NULL when absent
 const sn_sequence *sn_schedule_sequence(const sn_schedule *schedule, const char *name); // NULL when absent
 // "gemm #12 of step (/h.0/mlp/c_fc/MatMul <- autodiff)", for messages.

@@ -54,7 +54,7 @@ typedef struct table {
     static const table name = {                                                                                        \
         .fields = name##_fields, .count = sizeof name##_fields / sizeof(field), .bytes = sizeof(type)}
 
-static const char *const role_words[] = {"parameter", "state", "moment", "constant"};
+static const char *const role_words[] = {"parameter", "state", "moment", "constant", "sum"};
 static const char *const source_words[] = {"file", "payload", "fill"};
 static const char *const special_words[] = {"step", "seed", "lr", "coordinate"};
 static const char *const stream_words[] = {"compute", "comm"};

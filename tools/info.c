@@ -10,11 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const role_names[SN_ROLE_COUNT] = {[SN_ROLE_PARAMETER] = "trained",
-                                                      [SN_ROLE_FROZEN] = "frozen",
-                                                      [SN_ROLE_STATE] = "state",
-                                                      [SN_ROLE_OPTIMIZER] = "optimizer",
-                                                      [SN_ROLE_CONSTANT] = "constant"};
+static const char *const role_names[SN_ROLE_COUNT] = {
+    [SN_ROLE_PARAMETER] = "trained",   [SN_ROLE_FROZEN] = "frozen", [SN_ROLE_STATE] = "state",
+    [SN_ROLE_OPTIMIZER] = "optimizer", [SN_ROLE_SUM] = "sum",       [SN_ROLE_CONSTANT] = "constant"};
 
 static void print_dims(sn_str *out, const sn_onnx_port *port) {
     sn_str_puts(out, port->dtype == SN_DTYPE_COUNT ? "?" : sn_dtype_name(port->dtype));
@@ -87,7 +85,7 @@ static json_t *weights_to_json(const sn_module *module) {
     json_t *list = json_array();
     for (size_t i = 0; module && i < module->globals.count; i++) {
         const sn_global *global = module->globals.data[i];
-        if (global->role == SN_ROLE_OPTIMIZER) continue;
+        if (global->role == SN_ROLE_OPTIMIZER || global->role == SN_ROLE_SUM) continue;
         json_t *weight = json_object(), *shape = json_array();
         json_object_set_new(weight, "name", json_string(global->name));
         json_object_set_new(weight, "dtype", json_string(sn_dtype_name(global->value->type.dtype)));
@@ -133,7 +131,7 @@ static void print_weights(const sn_module *module) {
     puts("weights");
     for (size_t i = 0; i < module->globals.count; i++) {
         const sn_global *global = module->globals.data[i];
-        if (global->role == SN_ROLE_OPTIMIZER) continue;
+        if (global->role == SN_ROLE_OPTIMIZER || global->role == SN_ROLE_SUM) continue;
         sn_str type = {0};
         sn_type_print(&type, global->value->type);
         printf("  %-9s %-44s %-20s %s\n", role_names[global->role], global->name, sn_str_text(&type),

@@ -325,7 +325,7 @@ static void write_globals(writer *w) {
     static const sn_resident_role roles[SN_ROLE_COUNT] = {
         [SN_ROLE_PARAMETER] = SN_RESIDENT_PARAMETER, [SN_ROLE_FROZEN] = SN_RESIDENT_CONSTANT,
         [SN_ROLE_STATE] = SN_RESIDENT_STATE,         [SN_ROLE_OPTIMIZER] = SN_RESIDENT_MOMENT,
-        [SN_ROLE_CONSTANT] = SN_RESIDENT_CONSTANT,
+        [SN_ROLE_CONSTANT] = SN_RESIDENT_CONSTANT,   [SN_ROLE_SUM] = SN_RESIDENT_SUM,
     };
     size_t n = w->module->globals.count;
     w->out->globals.items = SN_NEW_N(w->arena, sn_resident, n);

@@ -115,7 +115,8 @@ bool sn_parameters_decide(sn_module *module, sn_func *func, sn_value *loss, cons
                 compile(&trainable, "--trainable", rules->n_trainable, rules->trainable, &scratch, diags);
     for (size_t i = 0; i < module->globals.count && fine; i++) {
         sn_global *global = module->globals.data[i];
-        bool is_weight = global->role != SN_ROLE_STATE && global->role != SN_ROLE_OPTIMIZER;
+        bool is_weight =
+            global->role != SN_ROLE_STATE && global->role != SN_ROLE_OPTIMIZER && global->role != SN_ROLE_SUM;
         if (is_weight && sn_dtype_is_float(global->value->type.dtype)) decide(global, &frozen, &trainable);
     }
     bool all_match = check_and_free(&frozen, fine, diags) & check_and_free(&trainable, fine, diags);

@@ -98,8 +98,7 @@ void sn_update_build(sn_update *u, sn_func *func) {
 
 static sn_global *accumulator(sn_module *module, const char *name, sn_type type, sn_global *of) {
     if (sn_dtype_bytes(type.dtype) < 4) type.dtype = SN_F32;
-    sn_global *global =
-        sn_module_add_global(module, name, type, SN_ROLE_OPTIMIZER, (sn_source){.kind = SN_SOURCE_FILL});
+    sn_global *global = sn_module_add_global(module, name, type, SN_ROLE_SUM, (sn_source){.kind = SN_SOURCE_FILL});
     global->of = of;
     global->why = "adds up over micro-batches";
     return global;

@@ -5,6 +5,7 @@
 #include "base/vec.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/exec/shard.h"
+#include "runtime/exec/tensors.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,14 +15,6 @@
 #include <unistd.h>
 
 enum { KEPT = 2 };
-
-static bool is_saved(const sn_resident *g) {
-    return g->role != SN_RESIDENT_CONSTANT;
-}
-
-static sn_output as_output(const sn_resident *g) {
-    return (sn_output){g->name, g->buffer, g->shape, g->pieces, g->sharding};
-}
 
 // "step-12.safetensors" -> 12, also with a suffix when `prefix_only`; -1 for anything else.
 static int64_t step_of(const char *name, bool prefix_only) {
@@ -71,73 +64,59 @@ static void sync_folder(const char *folder) {
     close(fd);
 }
 
-static sn_status create(const char *path, const sn_schedule *s, const sn_run_position *at, sn_safetensors_writer *out) {
-    SN_VEC(sn_tensor_entry) entries = {0};
-    for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_resident *g = &s->globals.items[i];
-        if (is_saved(g))
-            sn_vec_push(&entries, (sn_tensor_entry){g->name, s->buffers.items[g->buffer].dtype, g->shape, NULL, 0});
-    }
+enum { NOTES = 9 };
+
+// The texts of numbers, which the notes point at.
+typedef struct note_texts {
     char step[32], seed[32], samples[32], loss[40], ranks[32];
-    snprintf(step, sizeof step, "%" PRId64, at->step);
-    snprintf(seed, sizeof seed, "%" PRIu64, at->seed);
-    snprintf(samples, sizeof samples, "%" PRId64, at->samples);
-    snprintf(loss, sizeof loss, "%.17g", at->loss);
-    snprintf(ranks, sizeof ranks, "%" PRId64, s->ranks);
-    const sn_tensor_note notes[] = {
+} note_texts;
+
+static void make_notes(const sn_schedule *s, const sn_run_position *at, note_texts *t, sn_tensor_note notes[NOTES]) {
+    snprintf(t->step, sizeof t->step, "%" PRId64, at->step);
+    snprintf(t->seed, sizeof t->seed, "%" PRIu64, at->seed);
+    snprintf(t->samples, sizeof t->samples, "%" PRId64, at->samples);
+    snprintf(t->loss, sizeof t->loss, "%.17g", at->loss);
+    snprintf(t->ranks, sizeof t->ranks, "%" PRId64, s->ranks);
+    const sn_tensor_note all[NOTES] = {
         {"format", "sennit-checkpoint-1"},
-        {"step", step},
-        {"seed", seed},
-        {"samples", samples},
-        {"loss", loss},
-        {"ranks", ranks},
+        {"step", t->step},
+        {"seed", t->seed},
+        {"samples", t->samples},
+        {"loss", t->loss},
+        {"ranks", t->ranks},
         {"model", s->model_path ? s->model_path : ""},
         {"model_hash", s->model_hash ? s->model_hash : ""},
         {"plan_hash", s->plan_hash ? s->plan_hash : ""},
     };
-    sn_status status =
-        sn_safetensors_create(path, entries.data, entries.count, notes, sizeof notes / sizeof *notes, out);
-    sn_vec_free(&entries);
-    return status;
+    memcpy(notes, all, sizeof all);
 }
 
-static void drop(void *user, const void *data, size_t bytes) {
-    (void)user, (void)data, (void)bytes;
-}
-
-// After rank 0's first error it goes on gathering, as the others wait for it: `writer` is NULL then.
-static sn_status write_tensors(const sn_schedule *s, sn_device *device, sn_comm *comm, sn_safetensors_writer *writer) {
-    for (size_t i = 0; i < s->globals.count; i++) {
-        const sn_resident *g = &s->globals.items[i];
-        sn_output tensor = as_output(g);
-        if (is_saved(g))
-            SN_TRY(sn_shard_gather(s, device, comm, &tensor, writer ? sn_safetensors_append : drop, writer));
-    }
-    return SN_OK;
-}
-
-sn_status sn_checkpoint_write(const char *folder, const sn_schedule *s, sn_device *device, sn_comm *comm,
+sn_status sn_checkpoint_write(const char *folder, const sn_schedules *all, sn_device *device, sn_comm *comm,
                               const sn_run_position *position) {
-    if (comm->rank != 0) return write_tensors(s, device, comm, NULL);
     sn_str path = {0}, latest = {0}, name = {0};
     sn_str_printf(&name, "step-%" PRId64 ".safetensors", position->step);
     sn_str_printf(&path, "%s/%s", folder, sn_str_text(&name));
     sn_str_printf(&latest, "%s/latest", folder);
-    sn_safetensors_writer writer = {0};
-    sn_status failed = sn_make_directories(folder);
-    if (!failed) failed = create(path.data, s, position, &writer);
-    sn_status status = write_tensors(s, device, comm, failed ? NULL : &writer);
-    if (status && !failed) sn_safetensors_discard(&writer);
-    if (!status && !failed) failed = sn_safetensors_commit(&writer);
-    if (!status && !failed) {
+    note_texts texts;
+    sn_tensor_note notes[NOTES];
+    make_notes(&all->classes.items[0], position, &texts, notes);
+    sn_tensor_refs refs = {0};
+    sn_tensors_saved(all, &refs);
+    sn_status failed = comm->rank == 0 ? sn_make_directories(folder) : SN_OK;
+    sn_status status = sn_tensors_write(&refs, notes, NOTES, device, comm, path.data);
+    if (!status && !failed && comm->rank == 0) {
         sync_folder(folder);
         sn_str_putc(&name, '\n');
         failed = sn_file_write(latest.data, name.data, name.length);
+        if (!failed) tidy(folder);
     }
-    if (!status && !failed) tidy(folder);
+    sn_vec_free(&refs);
     sn_str_free(&path), sn_str_free(&latest), sn_str_free(&name);
-    if (status) sn_status_free(failed);
-    return status ? status : failed;
+    if (failed) { // says more than what follows from it
+        sn_status_free(status);
+        return failed;
+    }
+    return status;
 }
 
 static sn_status newest(const char *folder, sn_str *path) {
@@ -210,7 +189,7 @@ sn_status sn_checkpoint_read(const char *folder, const sn_schedule *s, int64_t r
     if (!status) status = read_position(&file, path.data, s, position);
     for (size_t i = 0; i < s->globals.count && !status; i++) {
         const sn_resident *g = &s->globals.items[i];
-        if (is_saved(g)) status = read_tensor(&file, path.data, s, g, rank, device);
+        if (sn_resident_is_saved(g)) status = read_tensor(&file, path.data, s, g, rank, device);
     }
     sn_safetensors_close(&file);
     sn_str_free(&path);

@@ -1,6 +1,7 @@
 // Checkpoints: DIR/step-N.safetensors holds every parameter under its initializer's name, every moment as
 // optimizer.m.NAME and the like, and every state, whole and not sharded; its metadata holds where the run stood.
-// DIR/latest names the newest. Each appears complete or not at all; the newest two are kept.
+// They do not depend on the plan: a run continues under another one, on other ranks. DIR/latest names the newest. Each
+// appears complete or not at all; the newest two are kept.
 #pragma once
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
@@ -14,7 +15,7 @@ typedef struct sn_run_position {
 } sn_run_position;
 
 // All ranks call it; rank 0 writes.
-SN_MUST_USE sn_status sn_checkpoint_write(const char *folder, const sn_schedule *schedule, sn_device *device,
+SN_MUST_USE sn_status sn_checkpoint_write(const char *folder, const sn_schedules *schedules, sn_device *device,
                                           sn_comm *comm, const sn_run_position *position);
 
 // Puts this rank's shards of the newest checkpoint of `folder` into the device. Refuses one of another model, or with a

@@ -24,13 +24,28 @@ typedef struct sn_collective {
     void *to; // may equal `from` for all_reduce and broadcast
 } sn_collective;
 
+// One side of a pipeline transfer (sn_do_transfer) in host addresses.
+typedef struct sn_transfer {
+    bool send;
+    sn_stream stream;
+    int peer;    // rank; may be this one
+    int64_t tag; // of channel and micro-batch
+    void *data;  // read by a send
+    size_t bytes;
+} sn_transfer;
+
 typedef struct sn_comm_vtable {
     void (*destroy)(sn_comm *comm); // after all ranks are done; does not wait for failed ones
-    // Groups for every set of axes that the schedule's collectives use. All ranks call it, once.
-    sn_status (*set_mesh)(sn_comm *comm, const sn_schedule *schedule);
+    // Groups for every set of axes that a collective of any class uses. All ranks call it, once.
+    sn_status (*set_mesh)(sn_comm *comm, const sn_schedules *schedules);
     sn_status (*run)(sn_comm *comm, const sn_collective *collective);
     // Over all ranks, mesh or no mesh. `kind` is ALL_REDUCE, ALL_GATHER or BROADCAST.
     sn_status (*run_all)(sn_comm *comm, const sn_collective *collective);
+    // A send returns when `data` may be overwritten, whether or not the other side has come to its receive.
+    sn_status (*transfer)(sn_comm *comm, const sn_transfer *transfer);
+    // Bytes from one rank to another, outside of programs; the two meet in order. `peer` is not this rank.
+    sn_status (*give)(sn_comm *comm, int peer, const void *data, size_t bytes);
+    sn_status (*take)(sn_comm *comm, int peer, void *data, size_t bytes);
     sn_status (*barrier)(sn_comm *comm);
     // Prints the message (unless another rank has failed first) and ends all ranks with status 1.
     void (*abort)(sn_comm *comm, const char *message) __attribute__((noreturn));
@@ -42,7 +57,7 @@ struct sn_comm {
 };
 
 SN_MUST_USE sn_status sn_comm_self_create(sn_comm **out); // one rank; collectives are copies
-// Starts MPI. `threads`: several threads will communicate at once.
+// Starts MPI. `threads`: several threads will communicate at once, as two streams or transfers need.
 SN_MUST_USE sn_status sn_comm_mpi_create(bool threads, sn_comm **out);
 bool sn_comm_mpi_launched(void); // this process was started by an MPI launcher
 

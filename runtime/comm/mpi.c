@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/vec.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/outbox.h"
 
 #include <limits.h>
 #include <mpi.h>
@@ -21,7 +22,9 @@ typedef struct group {
 typedef struct mpi {
     sn_comm base;
     SN_VEC(group) groups;
-    MPI_Comm world; // ours, apart from MPI_COMM_WORLD
+    MPI_Comm world;                      // ours, apart from MPI_COMM_WORLD
+    MPI_Comm transfers[SN_STREAM_COUNT]; // MPI_COMM_NULL without a pipeline
+    sn_outbox *outbox;                   // NULL without a pipeline
 } mpi;
 
 // Pieces keep the library's temporary buffers small, and counts within an int.
@@ -157,27 +160,87 @@ static sn_status add_group(mpi *m, const sn_schedule *s, int64_t axes, sn_stream
     return SN_OK;
 }
 
-static bool is_collective(const sn_instr *in) {
-    return in->kind >= SN_INSTR_ALL_REDUCE && in->kind <= SN_INSTR_BROADCAST;
-}
-
-static sn_status set_mesh(sn_comm *comm, const sn_schedule *s) {
-    mpi *m = (mpi *)comm;
-    if (s->ranks != comm->ranks)
-        return sn_status_make("the program is for %lld ranks, but %d were started; use mpirun -n %lld",
-                              (long long)s->ranks, comm->ranks, (long long)s->ranks);
-    for (size_t p = 0; p < s->programs.count; p++) {
-        for (size_t i = 0; i < s->programs.items[p].instrs.count; i++) {
-            const sn_instr *in = &s->programs.items[p].instrs.items[i];
-            if (is_collective(in) && !find(m, in->collective.axes, in->stream))
-                SN_TRY(add_group(m, s, in->collective.axes, in->stream));
-        }
+// The same groups in the same order on all ranks, whatever their class.
+static sn_status add_groups(mpi *m, const sn_schedule *s, const sn_program *program, bool *transfers) {
+    for (size_t i = 0; i < program->instrs.count; i++) {
+        const sn_instr *in = &program->instrs.items[i];
+        if (in->kind == SN_INSTR_SEND) *transfers = true;
+        if (sn_instr_is_collective(in->kind) && !find(m, in->collective.axes, in->stream))
+            SN_TRY(add_group(m, s, in->collective.axes, in->stream));
     }
     return SN_OK;
 }
 
+static sn_status check_tags(const mpi *m, const sn_schedule *s, const sn_program *program) {
+    int *most, found;
+    MPI_Comm_get_attr(m->world, MPI_TAG_UB, &most, &found);
+    for (size_t i = 0; found && i < program->instrs.count; i++) {
+        const sn_instr *in = &program->instrs.items[i];
+        if (in->kind == SN_INSTR_SEND && (in->transfer.channel + 1) * s->micro_batches > *most)
+            return sn_status_make("MPI has no room for so many channels and micro-batches");
+    }
+    return SN_OK;
+}
+
+static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {
+    mpi *m = (mpi *)comm;
+    const sn_schedule *first = &all->classes.items[0];
+    if (first->ranks != comm->ranks)
+        return sn_status_make("the program is for %lld ranks, but %d were started; use mpirun -n %lld",
+                              (long long)first->ranks, comm->ranks, (long long)first->ranks);
+    bool transfers = false;
+    for (size_t c = 0; c < all->classes.count; c++) {
+        const sn_schedule *s = &all->classes.items[c];
+        for (size_t p = 0; p < s->programs.count; p++) {
+            SN_TRY(add_groups(m, s, &s->programs.items[p], &transfers));
+            SN_TRY(check_tags(m, s, &s->programs.items[p]));
+        }
+    }
+    if (!transfers) return SN_OK;
+    for (int i = 0; i < SN_STREAM_COUNT; i++) SN_TRY(check(MPI_Comm_dup(m->world, &m->transfers[i]), "groups"));
+    return sn_outbox_create(&m->outbox);
+}
+
+static sn_status receive(MPI_Comm comm, int from, int tag, void *data, size_t bytes) {
+    char *to = data;
+    for (size_t at = 0; at == 0 || at < bytes;) {
+        size_t n = bytes - at < SN_OUTBOX_PIECE ? bytes - at : SN_OUTBOX_PIECE;
+        MPI_Status got;
+        int count;
+        SN_TRY(check(MPI_Recv(to + at, (int)n, MPI_BYTE, from, tag, comm, &got), "receive"));
+        MPI_Get_count(&got, MPI_BYTE, &count);
+        if ((size_t)count != n) return sn_status_make("MPI: received %d bytes, not %zu", count, n);
+        at += n;
+        if (!n) break;
+    }
+    return SN_OK;
+}
+
+static sn_status transfer(sn_comm *comm, const sn_transfer *t) {
+    mpi *m = (mpi *)comm;
+    SN_CHECK(m->outbox);
+    if (!t->send) return receive(m->transfers[t->stream], t->peer, (int)t->tag, t->data, t->bytes);
+    return check(sn_outbox_send(m->outbox, m->transfers[t->stream], t->peer, (int)t->tag, t->data, t->bytes), "send");
+}
+
+static sn_status give(sn_comm *comm, int peer, const void *data, size_t bytes) {
+    const char *from = data;
+    for (size_t at = 0; at < bytes; at += SN_OUTBOX_PIECE) {
+        size_t n = bytes - at < SN_OUTBOX_PIECE ? bytes - at : SN_OUTBOX_PIECE;
+        SN_TRY(check(MPI_Send(from + at, (int)n, MPI_BYTE, peer, 0, ((mpi *)comm)->world), "send"));
+    }
+    return SN_OK;
+}
+
+static sn_status take(sn_comm *comm, int peer, void *data, size_t bytes) {
+    return bytes ? receive(((mpi *)comm)->world, peer, 0, data, bytes) : SN_OK;
+}
+
 static void destroy(sn_comm *comm) {
     mpi *m = (mpi *)comm;
+    sn_outbox_destroy(m->outbox);
+    for (int i = 0; i < SN_STREAM_COUNT; i++)
+        if (m->transfers[i] != MPI_COMM_NULL) MPI_Comm_free(&m->transfers[i]);
     for (size_t i = 0; i < m->groups.count; i++) MPI_Comm_free(&m->groups.data[i].comm);
     sn_vec_free(&m->groups);
     if (m->world != MPI_COMM_NULL) MPI_Comm_free(&m->world);
@@ -199,6 +262,9 @@ static const sn_comm_vtable vtable = {
     .set_mesh = set_mesh,
     .run = run,
     .run_all = run_all,
+    .transfer = transfer,
+    .give = give,
+    .take = take,
     .barrier = barrier,
     .abort = abort_run,
 };
@@ -215,6 +281,7 @@ sn_status sn_comm_mpi_create(bool threads, sn_comm **out) {
     mpi *m = sn_alloc(sizeof *m);
     m->base.vtable = &vtable;
     m->world = MPI_COMM_NULL;
+    for (int i = 0; i < SN_STREAM_COUNT; i++) m->transfers[i] = MPI_COMM_NULL;
     int wanted = threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, provided;
     sn_status status = check(MPI_Init_thread(NULL, NULL, wanted, &provided), "start");
     if (!status && provided < wanted) status = sn_status_make("MPI does not support several threads");

@@ -5,6 +5,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/order.h"
+#include "runtime/exec/shard.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -14,15 +15,18 @@
 typedef enum source_kind { FROM_NPY, FROM_TOKENS, FROM_NEXT_TOKENS, ONES, POSITIONS } source_kind;
 
 typedef struct source { // of one input
+    const sn_data_input *input;
+    const sn_buffer *buffer; // of the class that has it
     source_kind kind;
     sn_npy npy;
     sn_str path;
 } source;
 
 struct sn_dataset {
-    const sn_schedule *schedule;
+    const sn_schedule *schedule; // of this rank's class
     sn_dataset_options options;
-    source *sources; // one per input
+    source *sources; // this class's inputs first, then those that only others have
+    size_t count;
     int64_t samples, usable;
     // Token files.
     sn_mapped_file tokens;
@@ -30,11 +34,11 @@ struct sn_dataset {
 };
 
 static const sn_data_input *input_at(const sn_dataset *d, size_t i) {
-    return &d->schedule->inputs.items[i];
+    return d->sources[i].input;
 }
 
 static sn_dtype wanted_type(const sn_dataset *d, size_t i) {
-    return d->schedule->buffers.items[input_at(d, i)->buffer].dtype;
+    return d->sources[i].buffer->dtype;
 }
 
 // "i64[samples, 64]", or the fixed shape.
@@ -53,7 +57,7 @@ static void print_wanted(const sn_dataset *d, size_t i, sn_str *out) {
 
 static void print_all_wanted(const sn_dataset *d, sn_str *out) {
     sn_str_puts(out, "the graph wants");
-    for (size_t i = 0; i < d->schedule->inputs.count; i++) {
+    for (size_t i = 0; i < d->count; i++) {
         sn_str_printf(out, "%s %s.npy ", i ? "," : "", input_at(d, i)->name);
         print_wanted(d, i, out);
     }
@@ -112,7 +116,7 @@ static void open_npy(sn_dataset *d, size_t i, sn_diags *diags) {
 static void count_rows(sn_dataset *d, sn_diags *diags) {
     size_t first = 0;
     d->samples = -1;
-    for (size_t i = 0; i < d->schedule->inputs.count; i++) {
+    for (size_t i = 0; i < d->count; i++) {
         if (input_at(d, i)->batch_dim < 0) continue;
         int64_t rows = d->sources[i].npy.shape[0];
         if (d->samples < 0) first = i, d->samples = rows;
@@ -131,7 +135,7 @@ static void note_unused(const sn_dataset *d, sn_diags *diags) {
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (!sn_ends_with(entry->d_name, ".npy")) continue;
         bool used = false;
-        for (size_t i = 0; i < d->schedule->inputs.count; i++) {
+        for (size_t i = 0; i < d->count; i++) {
             size_t length = strlen(input_at(d, i)->name);
             used =
                 used || (strlen(entry->d_name) == length + 4 && !memcmp(entry->d_name, input_at(d, i)->name, length));
@@ -145,7 +149,7 @@ static void note_unused(const sn_dataset *d, sn_diags *diags) {
 
 static void open_folder(sn_dataset *d, sn_diags *diags) {
     size_t errors = diags->errors;
-    for (size_t i = 0; i < d->schedule->inputs.count; i++) open_npy(d, i, diags);
+    for (size_t i = 0; i < d->count; i++) open_npy(d, i, diags);
     if (diags->errors > errors) return;
     count_rows(d, diags);
     note_unused(d, diags);
@@ -177,7 +181,7 @@ static bool choose_token_source(sn_dataset *d, size_t i, bool *has_ids) {
 static void open_tokens(sn_dataset *d, sn_diags *diags) {
     const char *path = d->options.path;
     bool has_ids = false;
-    for (size_t i = 0; i < d->schedule->inputs.count; i++) {
+    for (size_t i = 0; i < d->count; i++) {
         if (choose_token_source(d, i, &has_ids)) continue;
         sn_str help = {0};
         print_all_wanted(d, &help);
@@ -209,10 +213,24 @@ static void check_enough(sn_dataset *d, sn_diags *diags) {
              "has %" PRId64 " samples, too few for a batch of %" PRId64, d->samples, batch);
 }
 
-sn_dataset *sn_dataset_open(const sn_schedule *schedule, const sn_dataset_options *options, sn_diags *diags) {
+static void add_inputs(sn_dataset *d, const sn_schedule *s) {
+    for (size_t i = 0; i < s->inputs.count; i++) {
+        const sn_data_input *in = &s->inputs.items[i];
+        bool known = false;
+        for (size_t k = 0; k < d->count; k++) known = known || !strcmp(input_at(d, k)->name, in->name);
+        if (!known) d->sources[d->count++] = (source){.input = in, .buffer = &s->buffers.items[in->buffer]};
+    }
+}
+
+sn_dataset *sn_dataset_open(const sn_schedules *all, int64_t class, const sn_dataset_options *options,
+                            sn_diags *diags) {
     sn_dataset *d = sn_alloc(sizeof *d);
-    d->schedule = schedule, d->options = *options;
-    d->sources = sn_alloc(schedule->inputs.count * sizeof *d->sources);
+    size_t most = 1;
+    for (size_t c = 0; c < all->classes.count; c++) most += all->classes.items[c].inputs.count;
+    d->schedule = &all->classes.items[class], d->options = *options;
+    d->sources = sn_alloc(most * sizeof *d->sources);
+    add_inputs(d, d->schedule);
+    for (size_t c = 0; c < all->classes.count; c++) add_inputs(d, &all->classes.items[c]);
     size_t errors = diags->errors;
     struct stat info;
     if (stat(options->path, &info) != 0) {
@@ -230,7 +248,7 @@ sn_dataset *sn_dataset_open(const sn_schedule *schedule, const sn_dataset_option
 
 void sn_dataset_close(sn_dataset *d) {
     if (!d) return;
-    for (size_t i = 0; i < d->schedule->inputs.count; i++) {
+    for (size_t i = 0; i < d->count; i++) {
         sn_npy_close(&d->sources[i].npy);
         sn_str_free(&d->sources[i].path);
     }
@@ -347,29 +365,60 @@ static void scatter(const char *from, char *to, int64_t outer, size_t inner, siz
     for (int64_t k = 0; k < outer; k++) memcpy(to + (size_t)k * pitch, from + (size_t)k * inner, inner);
 }
 
+typedef struct cut {
+    const char *from;
+    char *to;
+    size_t element;
+} cut;
+
+static sn_status take_run(void *user, int64_t first, int64_t local, int64_t count) {
+    cut *c = user;
+    memcpy(c->to + (size_t)local * c->element, c->from + (size_t)first * c->element, (size_t)count * c->element);
+    return SN_OK;
+}
+
+// What the rank holds of a dense sample, dense again; the batch dimension apart. Returns its elements.
+static int64_t cut_sample(const sn_dataset *d, size_t i, int64_t rank, const char *whole, char *to) {
+    const sn_data_input *in = input_at(d, i);
+    int64_t dims[SN_SHARD_MAX_RANK], masks[SN_SHARD_MAX_RANK], size = 1;
+    size_t n = in->shape.count;
+    for (size_t k = 0; k < n; k++) {
+        bool batch = (int64_t)k == in->batch_dim;
+        dims[k] = batch ? 1 : in->shape.items[k];
+        masks[k] = batch || !in->sharding.count ? 0 : in->sharding.items[k];
+    }
+    sn_dims shape = {dims, n}, sharding = {masks, n};
+    sn_region region;
+    sn_shard_region(d->schedule, rank, &shape, &sharding, &region);
+    for (size_t k = 0; k < n; k++) size *= region.size[k];
+    cut c = {whole, to, sn_dtype_bytes(wanted_type(d, i))};
+    sn_status_free(sn_shard_runs(&shape, &region, take_run, &c)); // take_run does not fail
+    return size;
+}
+
 bool sn_dataset_fill(const sn_dataset *d, int64_t first, size_t i, int64_t rank, void *to, sn_diags *diags) {
     const sn_data_input *in = input_at(d, i);
-    int64_t batch_dim = in->batch_dim, outer = 1, size = sample_size(in), row;
-    int64_t local = batch_dim < 0 ? 1 : d->schedule->buffers.items[in->buffer].shape.items[batch_dim];
-    size_t element = sn_dtype_bytes(wanted_type(d, i));
-    for (int64_t k = 0; k < batch_dim; k++) outer *= in->shape.items[k];
-    size_t inner = (size_t)(size / (outer ? outer : 1)) * element;
-    char *sample = outer > 1 ? sn_alloc((size_t)size * element) : NULL;
+    const sn_dims *shape = &d->sources[i].buffer->shape; // local
+    int64_t batch_dim = in->batch_dim, local = batch_dim < 0 ? 1 : shape->items[batch_dim], outer = 1, row;
+    size_t element = sn_dtype_bytes(wanted_type(d, i)), bytes = (size_t)sample_size(in) * element;
+    for (int64_t k = 0; k < batch_dim; k++) outer *= shape->items[k];
+    char *whole = sn_alloc(2 * bytes + 1), *part = whole + bytes;
     int64_t axes = batch_dim >= 0 && in->sharding.count ? in->sharding.items[batch_dim] : 0;
     first += sn_mesh_member(d->schedule, rank, axes) * local;
     bool good = true;
     for (int64_t b = 0; b < local && good; b++) {
-        char *at = (char *)to + (size_t)b * inner, *dense = sample ? sample : at;
-        int64_t misfit = read_sample(d, i, first + b, dense, &row);
+        int64_t misfit = read_sample(d, i, first + b, whole, &row);
         if (misfit >= 0) {
             sn_error(diags, "E0603", sn_str_text(&d->sources[i].path), NULL,
                      "row %" PRId64 " holds a value that %s of input '%s' cannot hold", row,
                      sn_dtype_name(wanted_type(d, i)), in->name);
             good = false;
         }
-        good = good && check_values(d, i, dense, row, diags);
-        if (good && sample) scatter(sample, at, outer, inner, inner * (size_t)local);
+        good = good && check_values(d, i, whole, row, diags);
+        if (!good) break;
+        size_t inner = (size_t)cut_sample(d, i, rank, whole, part) / (size_t)(outer ? outer : 1) * element;
+        scatter(part, (char *)to + (size_t)b * inner, outer, inner, inner * (size_t)local);
     }
-    sn_free(sample);
+    sn_free(whole);
     return good;
 }

@@ -15,9 +15,11 @@ typedef struct sn_device_vtable {
     sn_status (*allocate)(sn_device *device, int64_t bytes);
     // Loads the shared object that exports `symbols`. `kernels` may be empty when there are none.
     sn_status (*load)(sn_device *device, sn_blob kernels, const sn_texts *symbols);
-    // Makes an instruction ready; all costly work (library objects) is done here. `schedule` and `instr` outlive the
-    // result; kinds other than kernels, library calls, copy and fill are refused. Only after allocate and load.
-    sn_status (*prepare)(sn_device *device, const sn_schedule *schedule, const sn_instr *instr, sn_device_op **out);
+    // Makes an instruction ready for micro-batches in the slots of `micro_batch` (-1: none); all costly work (library
+    // objects) is done here. `schedule` and `instr` outlive the result; kinds other than kernels, library calls, copy
+    // and fill are refused. Only after allocate and load.
+    sn_status (*prepare)(sn_device *device, const sn_schedule *schedule, const sn_instr *instr, int64_t micro_batch,
+                         sn_device_op **out);
     void (*release)(sn_device *device, sn_device_op *op);
     // Runs it, or puts it on its stream.
     sn_status (*launch)(sn_device *device, const sn_device_op *op);

@@ -2,16 +2,19 @@
 
 #include "base/alloc.h"
 #include "base/vec.h"
+#include "runtime/exec/log.h"
+#include "runtime/operands.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-typedef struct ready {        // an instruction made ready
-    sn_device_op *op;         // device work
-    sn_collective collective; // communication
-    double seconds;           // spent in it so far
+// An instruction made ready. Buffers with slots move it from micro-batch to micro-batch: it is made ready once for each
+// combination of slots that its operands can be in, `period` of them.
+typedef struct ready {
+    int64_t period;
+    sn_device_op **ops; // [period], device work; NULL otherwise
+    double seconds;     // spent in it so far
 } ready;
 
 typedef struct prepared {
@@ -21,41 +24,57 @@ typedef struct prepared {
     bool *events; // recorded in this run
 } prepared;
 
+typedef struct job { // a run of a program
+    const prepared *program;
+    int64_t micro_batch;
+} job;
+
 struct sn_executor {
     const sn_schedule *schedule;
     sn_device *device;
     sn_comm *comm;
     prepared *programs;
+    int64_t coordinate; // of this rank on the pipeline axis
+    int64_t to_peer;    // distance of two ranks that are neighbours on it
+    sn_progress *progress;
+    sn_trace *trace; // NULL: not wanted
 
     // Between the two threads, under the lock.
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    const prepared *job; // for the communication thread; NULL when it is idle
+    job job; // for the communication thread; no program when it is idle
     bool quit;
     sn_status failed; // the first error of either stream
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+static bool is_on_comm_stream(const sn_instr *in) {
+    return in->stream == SN_STREAM_COMM;
 }
 
-static bool uses_comm_stream(const sn_schedule *s) {
-    for (size_t p = 0; p < s->programs.count; p++) {
-        for (size_t i = 0; i < s->programs.items[p].instrs.count; i++) {
-            if (s->programs.items[p].instrs.items[i].stream == SN_STREAM_COMM) return true;
+static bool is_transfer(const sn_instr *in) {
+    return in->kind == SN_INSTR_SEND || in->kind == SN_INSTR_RECV;
+}
+
+static bool has_any(const sn_schedules *all, bool (*is)(const sn_instr *)) {
+    for (size_t c = 0; c < all->classes.count; c++) {
+        for (size_t p = 0; p < all->classes.items[c].programs.count; p++) {
+            const sn_program *program = &all->classes.items[c].programs.items[p];
+            for (size_t i = 0; i < program->instrs.count; i++) {
+                if (is(&program->instrs.items[i])) return true;
+            }
         }
     }
     return false;
 }
 
-bool sn_schedules_use_comm_stream(const sn_schedules *schedules) {
-    bool uses = false;
-    for (size_t c = 0; c < schedules->classes.count; c++) uses = uses || uses_comm_stream(&schedules->classes.items[c]);
-    return uses;
+bool sn_schedules_use_comm_stream(const sn_schedules *all) {
+    return has_any(all, is_on_comm_stream);
+}
+
+bool sn_schedules_use_transfers(const sn_schedules *all) {
+    return has_any(all, is_transfer);
 }
 
 static void record_event(sn_executor *e, const prepared *p, int64_t event) {
@@ -73,37 +92,92 @@ static sn_status wait_event(sn_executor *e, const prepared *p, int64_t event) {
     return reached ? SN_OK : sn_status_make("the other stream failed");
 }
 
-static sn_status run_instr(sn_executor *e, const prepared *p, size_t i) {
-    const sn_instr *in = &p->program->instrs.items[i];
+static void *address(const sn_executor *e, sn_view view, int64_t micro_batch) {
+    int64_t offset = sn_buffer_offset(&e->schedule->buffers.items[view.buffer], micro_batch) + view.offset;
+    return e->device->vtable->address(e->device, offset);
+}
+
+// The error, and where it happened.
+static sn_status at_instr(const sn_executor *e, const sn_program *program, size_t i, sn_status status) {
+    sn_str where = {0};
+    sn_schedule_describe(e->schedule, program, i, &where);
+    sn_status told = sn_status_make("%s: %s", sn_str_text(&where), sn_status_message(status));
+    sn_status_free(status), sn_str_free(&where);
+    return told;
+}
+
+static sn_status communicate_instr(sn_executor *e, const sn_instr *in, int64_t micro_batch) {
+    if (is_transfer(in)) {
+        const sn_do_transfer *t = &in->transfer;
+        int64_t part = micro_batch < 0 ? 0 : micro_batch;
+        sn_transfer transfer = {.send = in->kind == SN_INSTR_SEND,
+                                .stream = in->stream,
+                                .peer = (int)(e->comm->rank + (t->peer - e->coordinate) * e->to_peer),
+                                .tag = t->channel * e->schedule->micro_batches + part,
+                                .data = address(e, t->view, micro_batch),
+                                .bytes = (size_t)t->count * sn_dtype_bytes(t->dtype)};
+        return e->comm->vtable->transfer(e->comm, &transfer);
+    }
+    const sn_do_collective *c = &in->collective;
+    sn_collective collective = {in->kind,
+                                in->stream,
+                                c->axes,
+                                c->dtype,
+                                c->reduce,
+                                c->count,
+                                address(e, c->from, micro_batch),
+                                address(e, c->to, micro_batch)};
+    return e->comm->vtable->run(e->comm, &collective);
+}
+
+static sn_status run_instr(sn_executor *e, job run, size_t i) {
+    const sn_instr *in = &run.program->program->instrs.items[i];
     switch (in->kind) {
     case SN_INSTR_RECORD:
-        record_event(e, p, in->event.event);
+        record_event(e, run.program, in->event.event);
         return SN_OK;
     case SN_INSTR_WAIT:
-        return wait_event(e, p, in->event.event);
+        return wait_event(e, run.program, in->event.event);
     default:
         break;
     }
-    if (p->instrs[i].op) return e->device->vtable->launch(e->device, p->instrs[i].op);
-    return e->comm->vtable->run(e->comm, &p->instrs[i].collective);
+    const ready *r = &run.program->instrs[i];
+    if (!r->ops) return communicate_instr(e, in, run.micro_batch);
+    int64_t variant = run.micro_batch < 0 ? 0 : run.micro_batch % r->period;
+    return e->device->vtable->launch(e->device, r->ops[variant]);
 }
 
-static sn_status run_stream(sn_executor *e, const prepared *p, sn_stream stream) {
-    for (size_t i = 0; i < p->program->instrs.count; i++) {
-        const sn_instr *in = &p->program->instrs.items[i];
-        if (in->stream != stream) continue;
-        double start = now();
-        sn_status status = run_instr(e, p, i);
-        p->instrs[i].seconds += now() - start;
+static void keep_time(sn_executor *e, job run, size_t i, sn_stream stream, double start) {
+    double seconds = sn_seconds() - start;
+    run.program->instrs[i].seconds += seconds;
+    if (!e->trace) return;
+    sn_trace_event event = {.start = start - e->trace->origin,
+                            .seconds = seconds,
+                            .step = atomic_load_explicit(&e->progress->step, memory_order_relaxed),
+                            .program = (int32_t)(run.program - e->programs),
+                            .instr = (int32_t)i,
+                            .micro_batch = (int32_t)run.micro_batch};
+    sn_trace_add(e->trace, stream, &event);
+}
+
+static sn_status run_stream(sn_executor *e, job run, sn_stream stream) {
+    const sn_program *program = run.program->program;
+    _Atomic int64_t *place = &e->progress->instr[stream];
+    sn_status status = SN_OK;
+    for (size_t i = 0; i < program->instrs.count && !status; i++) {
+        if (program->instrs.items[i].stream != stream) continue;
+        atomic_store_explicit(place, (int64_t)i, memory_order_relaxed);
+        double start = sn_seconds();
+        status = run_instr(e, run, i);
         if (status) {
-            sn_str where = {0};
-            sn_schedule_describe(e->schedule, p->program, i, &where);
-            sn_status told = sn_status_make("%s: %s", sn_str_text(&where), sn_status_message(status));
-            sn_status_free(status), sn_str_free(&where);
-            return told;
+            status = at_instr(e, program, i, status);
+        } else {
+            keep_time(e, run, i, stream, start);
+            sn_progress_done(e->progress);
         }
     }
-    return SN_OK;
+    atomic_store_explicit(place, -1, memory_order_relaxed);
+    return status;
 }
 
 // Keeps the first error and wakes the other stream.
@@ -123,61 +197,73 @@ static void *communicate(void *user) {
     sn_executor *e = user;
     pthread_mutex_lock(&e->lock);
     for (;;) {
-        while (!e->job && !e->quit) pthread_cond_wait(&e->changed, &e->lock);
+        while (!e->job.program && !e->quit) pthread_cond_wait(&e->changed, &e->lock);
         if (e->quit) break;
-        const prepared *job = e->job;
+        job run = e->job;
         pthread_mutex_unlock(&e->lock);
-        report(e, run_stream(e, job, SN_STREAM_COMM));
+        report(e, run_stream(e, run, SN_STREAM_COMM));
         pthread_mutex_lock(&e->lock);
-        e->job = NULL;
+        e->job.program = NULL;
         pthread_cond_broadcast(&e->changed);
     }
     pthread_mutex_unlock(&e->lock);
     return NULL;
 }
 
-static sn_status run_both(sn_executor *e, const prepared *p) {
-    memset(p->events, 0, p->program->instrs.count * sizeof *p->events);
+static sn_status run_both(sn_executor *e, job run) {
+    memset(run.program->events, 0, run.program->program->instrs.count * sizeof *run.program->events);
     pthread_mutex_lock(&e->lock);
-    e->job = p;
+    e->job = run;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
-    report(e, run_stream(e, p, SN_STREAM_COMPUTE));
+    report(e, run_stream(e, run, SN_STREAM_COMPUTE));
     pthread_mutex_lock(&e->lock);
-    while (e->job) pthread_cond_wait(&e->changed, &e->lock);
+    while (e->job.program) pthread_cond_wait(&e->changed, &e->lock);
     sn_status status = e->failed;
     e->failed = SN_OK;
     pthread_mutex_unlock(&e->lock);
     return status;
 }
 
-sn_status sn_executor_run(sn_executor *e, const sn_program *program) {
-    const prepared *p = &e->programs[program - e->schedule->programs.items];
-    return p->two_streams ? run_both(e, p) : run_stream(e, p, SN_STREAM_COMPUTE);
+sn_status sn_executor_run(sn_executor *e, int64_t program, int64_t micro_batch) {
+    job run = {&e->programs[program], micro_batch};
+    atomic_store_explicit(&e->progress->micro_batch, micro_batch, memory_order_relaxed);
+    atomic_store_explicit(&e->progress->program, program, memory_order_relaxed);
+    sn_status status = run.program->two_streams ? run_both(e, run) : run_stream(e, run, SN_STREAM_COMPUTE);
+    atomic_store_explicit(&e->progress->program, -1, memory_order_relaxed);
+    return status;
 }
 
-static void *address(const sn_executor *e, sn_view view) {
-    return e->device->vtable->address(e->device, e->schedule->buffers.items[view.buffer].offset + view.offset);
+// Least common multiple of the slots of its operands' buffers.
+static int64_t period_of(const sn_schedule *s, const sn_instr *in) {
+    sn_operands operands = {0};
+    sn_instr_operands(s, in, &operands);
+    int64_t period = 1;
+    for (size_t i = 0; i < operands.count; i++) {
+        int64_t slots = s->buffers.items[operands.data[i].view.buffer].slots, a = period, b = slots;
+        if (slots <= 1) continue;
+        while (b) {
+            int64_t rest = a % b;
+            a = b, b = rest;
+        }
+        period = period / a * slots;
+    }
+    sn_vec_free(&operands);
+    return period < s->micro_batches ? period : s->micro_batches;
+}
+
+static bool is_device_work(const sn_instr *in) {
+    return !sn_instr_is_collective(in->kind) && !is_transfer(in) && in->kind != SN_INSTR_RECORD &&
+           in->kind != SN_INSTR_WAIT;
 }
 
 static sn_status prepare_instr(sn_executor *e, const sn_instr *in, ready *out) {
-    switch (in->kind) {
-    case SN_INSTR_RECORD:
-    case SN_INSTR_WAIT:
-        return SN_OK;
-    case SN_INSTR_ALL_REDUCE:
-    case SN_INSTR_ALL_GATHER:
-    case SN_INSTR_REDUCE_SCATTER:
-    case SN_INSTR_ALL_TO_ALL:
-    case SN_INSTR_BROADCAST: {
-        const sn_do_collective *c = &in->collective;
-        out->collective = (sn_collective){in->kind, in->stream,          c->axes,          c->dtype, c->reduce,
-                                          c->count, address(e, c->from), address(e, c->to)};
-        return SN_OK;
-    }
-    default:
-        return e->device->vtable->prepare(e->device, e->schedule, in, &out->op);
-    }
+    if (!is_device_work(in)) return SN_OK;
+    out->period = period_of(e->schedule, in);
+    out->ops = sn_alloc((size_t)out->period * sizeof *out->ops);
+    for (int64_t m = 0; m < out->period; m++)
+        SN_TRY(e->device->vtable->prepare(e->device, e->schedule, in, m, &out->ops[m]));
+    return SN_OK;
 }
 
 static sn_status prepare_program(sn_executor *e, const sn_program *program, prepared *out) {
@@ -189,19 +275,25 @@ static sn_status prepare_program(sn_executor *e, const sn_program *program, prep
         const sn_instr *in = &program->instrs.items[i];
         if (in->stream == SN_STREAM_COMM) out->two_streams = true;
         sn_status status = prepare_instr(e, in, &out->instrs[i]);
-        if (!status) continue;
-        sn_str where = {0};
-        sn_schedule_describe(e->schedule, program, i, &where);
-        sn_status told = sn_status_make("%s: %s", sn_str_text(&where), sn_status_message(status));
-        sn_status_free(status), sn_str_free(&where);
-        return told;
+        if (status) return at_instr(e, program, i, status);
     }
     return SN_OK;
 }
 
-sn_status sn_executor_create(const sn_schedule *schedule, sn_device *device, sn_comm *comm, sn_executor **out) {
+static void find_peers(sn_executor *e) {
+    const sn_schedule *s = e->schedule;
+    if (s->pipeline_axis < 0) return;
+    e->coordinate = sn_mesh_coordinate(s, e->comm->rank, (size_t)s->pipeline_axis);
+    e->to_peer = 1;
+    for (size_t i = (size_t)s->pipeline_axis + 1; i < s->mesh.count; i++) e->to_peer *= s->mesh.items[i].size;
+}
+
+sn_status sn_executor_create(const sn_executor_setup *setup, sn_executor **out) {
+    const sn_schedule *schedule = setup->schedule;
     sn_executor *e = sn_alloc(sizeof *e);
-    e->schedule = schedule, e->device = device, e->comm = comm;
+    e->schedule = schedule, e->device = setup->device, e->comm = setup->comm;
+    e->progress = setup->progress, e->trace = setup->trace;
+    find_peers(e);
     e->programs = sn_alloc(schedule->programs.count * sizeof *e->programs);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
@@ -226,6 +318,11 @@ sn_status sn_executor_create(const sn_schedule *schedule, sn_device *device, sn_
     return SN_OK;
 }
 
+static void release(sn_executor *e, ready *r) {
+    for (int64_t m = 0; r->ops && m < r->period; m++) e->device->vtable->release(e->device, r->ops[m]);
+    sn_free(r->ops);
+}
+
 void sn_executor_destroy(sn_executor *e) {
     if (!e) return;
     if (e->started) {
@@ -237,8 +334,7 @@ void sn_executor_destroy(sn_executor *e) {
     }
     for (size_t p = 0; p < e->schedule->programs.count; p++) {
         prepared *program = &e->programs[p];
-        for (size_t i = 0; program->instrs && i < program->program->instrs.count; i++)
-            e->device->vtable->release(e->device, program->instrs[i].op);
+        for (size_t i = 0; program->instrs && i < program->program->instrs.count; i++) release(e, &program->instrs[i]);
         sn_free(program->instrs), sn_free(program->events);
     }
     pthread_mutex_destroy(&e->lock);

@@ -18,13 +18,17 @@
 
 typedef struct run {
     const sn_run_setup *setup;
-    const sn_schedule *schedule;
+    const sn_schedules *schedules;
+    int64_t class;
+    const sn_schedule *schedule; // of this rank's class
     const sn_run_options *options;
     sn_comm *comm;
     sn_device *device;
     sn_executor *executor;
     sn_dataset *data, *eval_data;
-    void *staging; // room for any input
+    char *staging; // data of all micro-batches of a sequence
+    sn_progress progress;
+    sn_trace trace;
     sn_lr_schedule lr;
     sn_run_position at;
     sn_run_log log; // rank 0
@@ -54,6 +58,7 @@ static void note(run *r, sn_status status) {
 // All ranks come here. True if all of them fared well; otherwise the first that did not has printed why.
 static bool settle(run *r) {
     int first = -1;
+    sn_progress_enter(&r->progress, SN_ACTIVITY_SETTLE);
     r->stop = r->stop || signalled;
     sn_status lost = sn_comm_agree(r->comm, r->failed || r->diags.errors, &r->stop, &first);
     if (lost) {
@@ -86,48 +91,120 @@ static void write_specials(run *r, int64_t step) {
     }
 }
 
-// An error in the middle of a program leaves the other ranks waiting for this one: it ends them too.
-static void must_run(run *r, const sn_program *program, int64_t step) {
-    write_specials(r, step);
-    sn_status status = sn_executor_run(r->executor, program);
-    if (!status) return;
+static void give_up(run *r, sn_status status) __attribute__((noreturn));
+static void give_up(run *r, sn_status status) {
     sn_str text = {0};
     sn_str_printf(&text, "error: %s\n", sn_status_message(status));
     r->comm->vtable->abort(r->comm, sn_str_text(&text));
-}
-
-static double read_scalar(run *r, int64_t buffer) {
-    float value;
-    sn_status status =
-        r->device->vtable->read(r->device, r->schedule->buffers.items[buffer].offset, &value, sizeof value);
-    if (status) SN_BUG("%s", sn_status_message(status));
-    return value;
 }
 
 static int64_t micro_samples(const run *r) {
     return r->schedule->step_samples / r->schedule->micro_batches;
 }
 
-// Puts the micro-batch that starts at sample `first` into the inputs. All ranks call it.
-static bool feed(run *r, const sn_dataset *data, int64_t first) {
+static size_t input_bytes(const run *r, size_t input) {
+    const sn_buffer *buffer = &r->schedule->buffers.items[r->schedule->inputs.items[input].buffer];
+    size_t bytes = sn_dtype_bytes(buffer->dtype);
+    for (size_t k = 0; k < buffer->shape.count; k++) bytes *= (size_t)buffer->shape.items[k];
+    return bytes;
+}
+
+// Inputs lie one after the other in the staging memory, each with all its micro-batches.
+static char *staged(const run *r, size_t input, int64_t micro_batch) {
+    size_t at = 0;
+    for (size_t i = 0; i < input; i++) at += input_bytes(r, i) * (size_t)r->schedule->micro_batches;
+    return r->staging + at + input_bytes(r, input) * (size_t)micro_batch;
+}
+
+// Reads the data of all micro-batches that the sequence loads, the first of which starts at sample `first`. It is done
+// before the sequence runs: ranks do not come to a micro-batch at the same time, so in between they cannot agree on
+// what to do about bad data. All ranks call it.
+static bool stage(run *r, const sn_dataset *data, const sn_sequence *sequence, int64_t first) {
     bool good = true;
-    for (size_t i = 0; i < r->schedule->inputs.count && good; i++) {
-        const sn_buffer *buffer = &r->schedule->buffers.items[r->schedule->inputs.items[i].buffer];
-        good = sn_dataset_fill(data, first, i, r->comm->rank, r->staging, &r->diags);
-        size_t bytes = sn_dtype_bytes(buffer->dtype);
-        for (size_t k = 0; k < buffer->shape.count; k++) bytes *= (size_t)buffer->shape.items[k];
-        if (good) note(r, r->device->vtable->write(r->device, buffer->offset, r->staging, bytes));
+    sn_progress_enter(&r->progress, SN_ACTIVITY_DATA);
+    for (size_t k = 0; k < sequence->runs.count && good; k++) {
+        const sn_sequence_run *run = &sequence->runs.items[k];
+        for (size_t i = 0; run->load && i < r->schedule->inputs.count && good; i++)
+            good = sn_dataset_fill(data, first + run->micro_batch * micro_samples(r), i, r->comm->rank,
+                                   staged(r, i, run->micro_batch), &r->diags);
+        sn_progress_done(&r->progress);
     }
     return settle(r);
 }
 
+static void load(run *r, int64_t micro_batch) {
+    for (size_t i = 0; i < r->schedule->inputs.count; i++) {
+        const sn_buffer *buffer = &r->schedule->buffers.items[r->schedule->inputs.items[i].buffer];
+        sn_status status = r->device->vtable->write(r->device, sn_buffer_offset(buffer, micro_batch),
+                                                    staged(r, i, micro_batch), input_bytes(r, i));
+        if (status) SN_BUG("%s", sn_status_message(status));
+    }
+}
+
+// An error in the middle of a program leaves the other ranks waiting for this one: it ends them too.
+static void must_run(run *r, const sn_sequence *sequence, sn_activity activity, int64_t step) {
+    sn_progress_enter(&r->progress, activity);
+    atomic_store_explicit(&r->progress.step, step, memory_order_relaxed);
+    for (size_t k = 0; k < sequence->runs.count; k++) {
+        const sn_sequence_run *run = &sequence->runs.items[k];
+        bool counts = activity == SN_ACTIVITY_STEP && run->micro_batch >= 0;
+        if (run->load) load(r, run->micro_batch);
+        write_specials(r, counts ? (step - 1) * r->schedule->micro_batches + run->micro_batch + 1 : step);
+        sn_status status = sn_executor_run(r->executor, run->program, run->micro_batch);
+        if (status) give_up(r, status);
+    }
+}
+
+static int64_t loss_of(const sn_schedule *s) {
+    return s->loss;
+}
+static int64_t eval_loss_of(const sn_schedule *s) {
+    return s->eval_loss;
+}
+static int64_t grad_norm_of(const sn_schedule *s) {
+    return s->grad_norm;
+}
+
+// Index of the lowest class that has the scalar; -1: none.
+static int64_t class_with(const run *r, int64_t (*scalar)(const sn_schedule *)) {
+    for (size_t c = 0; c < r->schedules->classes.count; c++) {
+        if (scalar(&r->schedules->classes.items[c]) >= 0) return (int64_t)c;
+    }
+    return -1;
+}
+
+// The same on all ranks. Where not every class has it, a sum carries it from one rank of the class that does.
+static double read_scalar(run *r, int64_t (*scalar)(const sn_schedule *)) {
+    float value = 0;
+    int64_t class = class_with(r, scalar), buffer = scalar(r->schedule);
+    bool all = true;
+    for (size_t c = 0; c < r->schedules->classes.count; c++) all = all && scalar(&r->schedules->classes.items[c]) >= 0;
+    bool speaks = r->class == class;
+    for (int rank = 0; speaks && !all && rank < r->comm->rank; rank++)
+        speaks = sn_schedules_class(r->schedules, rank) != class;
+    if (all || speaks) {
+        sn_status status =
+            r->device->vtable->read(r->device, r->schedule->buffers.items[buffer].offset, &value, sizeof value);
+        if (status) SN_BUG("%s", sn_status_message(status));
+    }
+    if (all) return value;
+    sn_progress_enter(&r->progress, SN_ACTIVITY_SETTLE);
+    sn_collective c = {.kind = SN_INSTR_ALL_REDUCE, .dtype = SN_F32, .count = 1, .from = &value, .to = &value};
+    sn_status status = r->comm->vtable->run_all(r->comm, &c);
+    if (status) give_up(r, status);
+    return value;
+}
+
 // Tokens (ids of the first integer input with a sequence) or samples that a step consumes.
 static double step_tokens(const run *r) {
-    for (size_t i = 0; i < r->schedule->inputs.count; i++) {
-        const sn_data_input *in = &r->schedule->inputs.items[i];
-        bool integers = !sn_dtype_is_float(r->schedule->buffers.items[in->buffer].dtype);
-        if (!integers || in->is_label || in->shape.count != 2 || in->batch_dim != 0) continue;
-        return (double)(r->schedule->step_samples * in->shape.items[1]);
+    for (size_t c = 0; c < r->schedules->classes.count; c++) {
+        const sn_schedule *s = &r->schedules->classes.items[c];
+        for (size_t i = 0; i < s->inputs.count; i++) {
+            const sn_data_input *in = &s->inputs.items[i];
+            bool integers = !sn_dtype_is_float(s->buffers.items[in->buffer].dtype);
+            if (!integers || in->is_label || in->shape.count != 2 || in->batch_dim != 0) continue;
+            return (double)(s->step_samples * in->shape.items[1]);
+        }
     }
     return (double)r->schedule->step_samples;
 }
@@ -146,37 +223,37 @@ static void check_finite(run *r, const sn_step_report *report) {
              report->step);
 }
 
-typedef struct programs { // "step", or "micro" and "update"
-    const sn_program *step, *micro, *update, *gradients, *eval, *predict;
-} programs;
+typedef struct sequences { // of this class; NULL where there is none
+    const sn_sequence *step, *gradients, *eval, *predict;
+} sequences;
 
-// Of the step that is about to be done, on the inputs that are there.
-static bool save_gradients(run *r, const programs *p) {
+// Of the step that is about to be done.
+static bool save_gradients(run *r, const sequences *q) {
     int64_t step;
     const char *file;
     if (!r->options->save_gradients) return true;
     sn_run_options_gradients(r->options, &step, &file);
     if (step != r->at.step + 1) return true;
-    must_run(r, p->gradients, step);
-    note(r, sn_tensors_write(r->schedule, r->device, r->comm, r->schedule->gradients.items,
-                             r->schedule->gradients.count, file));
+    if (!stage(r, r->data, q->gradients, r->at.samples)) return false;
+    must_run(r, q->gradients, SN_ACTIVITY_STEP, step);
+    sn_tensor_refs refs = {0};
+    sn_tensors_gradients(r->schedules, &refs);
+    sn_progress_enter(&r->progress, SN_ACTIVITY_CHECKPOINT);
+    note(r, sn_tensors_write(&refs, NULL, 0, r->device, r->comm, file));
+    sn_vec_free(&refs);
     return settle(r);
 }
 
 // One step; nothing happens when asked to stop. False after an error.
-static bool train_step(run *r, const programs *p, sn_step_report *report) {
+static bool train_step(run *r, const sequences *q, sn_step_report *report) {
     double start = sn_seconds(), lr = sn_lr_at(&r->lr, r->at.step);
-    int64_t parts = r->schedule->micro_batches;
-    for (int64_t m = 0; m < parts; m++) {
-        if (!feed(r, r->data, r->at.samples + m * micro_samples(r))) return false;
-        if (m == 0 && r->stop) return true;
-        if (m == 0 && !save_gradients(r, p)) return false;
-        must_run(r, p->micro ? p->micro : p->step, r->at.step * parts + m + 1);
-    }
-    if (p->micro) must_run(r, p->update, r->at.step + 1);
-    *report = (sn_step_report){.step = r->at.step + 1, .loss = read_scalar(r, r->schedule->loss), .lr = lr};
-    report->has_grad_norm = r->schedule->grad_norm >= 0;
-    if (report->has_grad_norm) report->grad_norm = read_scalar(r, r->schedule->grad_norm);
+    if (!stage(r, r->data, q->step, r->at.samples)) return false;
+    if (r->stop) return true;
+    if (!save_gradients(r, q)) return false;
+    must_run(r, q->step, SN_ACTIVITY_STEP, r->at.step + 1);
+    *report = (sn_step_report){.step = r->at.step + 1, .loss = read_scalar(r, loss_of), .lr = lr};
+    report->has_grad_norm = class_with(r, grad_norm_of) >= 0;
+    if (report->has_grad_norm) report->grad_norm = read_scalar(r, grad_norm_of);
     report->seconds = sn_seconds() - start;
     report->tokens_per_s = step_tokens(r) / report->seconds;
     check_finite(r, report);
@@ -189,20 +266,21 @@ static bool train_step(run *r, const programs *p, sn_step_report *report) {
 }
 
 // Mean loss over all whole batches of the evaluation data, in file order.
-static bool evaluate(run *r, const programs *p) {
+static bool evaluate(run *r, const sequences *q) {
     int64_t batch = micro_samples(r), batches = batch ? sn_dataset_samples(r->eval_data) / batch : 1;
     double sum = 0;
     for (int64_t i = 0; i < batches; i++) {
-        if (!feed(r, r->eval_data, i * batch)) return false;
-        must_run(r, p->eval, r->at.step + 1);
-        sum += read_scalar(r, r->schedule->eval_loss);
+        if (!stage(r, r->eval_data, q->eval, i * batch)) return false;
+        must_run(r, q->eval, SN_ACTIVITY_EVAL, r->at.step + 1);
+        sum += read_scalar(r, eval_loss_of);
     }
     if (is_main(r)) note(r, sn_run_log_eval(&r->log, r->at.step, sum / (double)batches));
     return settle(r);
 }
 
 static bool checkpoint(run *r) {
-    note(r, sn_checkpoint_write(r->options->checkpoint, r->schedule, r->device, r->comm, &r->at));
+    sn_progress_enter(&r->progress, SN_ACTIVITY_CHECKPOINT);
+    note(r, sn_checkpoint_write(r->options->checkpoint, r->schedules, r->device, r->comm, &r->at));
     return settle(r);
 }
 
@@ -210,7 +288,7 @@ static bool is_due(int64_t every, int64_t step, bool last) {
     return every && (step % every == 0 || last);
 }
 
-static bool train(run *r, const programs *p) {
+static bool train(run *r, const sequences *q) {
     const sn_run_options *o = r->options;
     int64_t saved = -1;
     if (is_main(r) && r->at.step >= o->steps)
@@ -219,17 +297,17 @@ static bool train(run *r, const programs *p) {
                        r->at.step);
     while (r->at.step < o->steps && !r->stop) {
         sn_step_report report;
-        if (!train_step(r, p, &report)) return false;
+        if (!train_step(r, q, &report)) return false;
         bool last = r->at.step == o->steps;
         if (r->stop) break;
-        if (r->eval_data && is_due(o->eval_every, r->at.step, last) && !evaluate(r, p)) return false;
+        if (r->eval_data && is_due(o->eval_every, r->at.step, last) && !evaluate(r, q)) return false;
         if (o->checkpoint && is_due(o->checkpoint_every, r->at.step, false)) {
             if (!checkpoint(r)) return false;
             saved = r->at.step;
         }
     }
     if (o->checkpoint && saved != r->at.step && !checkpoint(r)) return false;
-    if (r->eval_data && !o->eval_every && !r->stop && !evaluate(r, p)) return false;
+    if (r->eval_data && !o->eval_every && !r->stop && !evaluate(r, q)) return false;
     if (is_main(r) && r->stop)
         sn_run_log_say(&r->log, "stopped after step %" PRId64 "%s%s", r->at.step,
                        o->checkpoint ? "; continue with --resume " : "", o->checkpoint ? o->checkpoint : "");
@@ -237,21 +315,21 @@ static bool train(run *r, const programs *p) {
 }
 
 // Forward over all samples; the last batch is filled up with the first rows, and cut off again.
-static bool predict(run *r, const programs *p) {
+static bool predict(run *r, const sequences *q) {
     int64_t batch = micro_samples(r), samples = sn_dataset_samples(r->data);
     int64_t batches = batch ? (samples + batch - 1) / batch : 1;
     sn_collected collected;
-    sn_collected_init(r->schedule, batch, &collected);
+    sn_collected_init(r->schedules, batch, &collected);
     bool good = true;
     for (int64_t i = 0; i < batches && good; i++) {
-        good = feed(r, r->data, i * batch);
+        good = stage(r, r->data, q->predict, i * batch);
         if (!good) break;
-        must_run(r, p->predict, 1);
-        note(r, sn_collected_add(&collected, r->schedule, r->device, r->comm));
+        must_run(r, q->predict, SN_ACTIVITY_PREDICT, 1);
+        note(r, sn_collected_add(&collected, r->device, r->comm));
         good = settle(r);
     }
-    if (good && is_main(r)) note(r, sn_collected_write(&collected, r->schedule, samples, r->options->output));
-    sn_collected_free(&collected, r->schedule);
+    if (good && is_main(r)) note(r, sn_collected_write(&collected, samples, r->options->output));
+    sn_collected_free(&collected);
     return good && settle(r);
 }
 
@@ -260,7 +338,12 @@ static void open_device(run *r) {
     sn_status status = sn_device_cpu_create(setup->threads, &r->device);
     if (!status) status = r->device->vtable->allocate(r->device, r->schedule->arena_bytes);
     if (!status) status = r->device->vtable->load(r->device, setup->kernels, &r->schedule->kernels);
-    if (!status) status = sn_executor_create(r->schedule, r->device, r->comm, &r->executor);
+    sn_executor_setup executor = {.schedule = r->schedule,
+                                  .device = r->device,
+                                  .comm = r->comm,
+                                  .progress = &r->progress,
+                                  .trace = r->options->trace ? &r->trace : NULL};
+    if (!status) status = sn_executor_create(&executor, &r->executor);
     note(r, status);
 }
 
@@ -283,42 +366,64 @@ static void open_data(run *r) {
         .batch = forward ? micro_samples(r) > 0 : r->schedule->step_samples,
         .shuffle = !forward && !o->no_shuffle,
     };
-    r->data = sn_dataset_open(r->schedule, &data, &r->diags);
+    r->data = sn_dataset_open(r->schedules, r->class, &data, &r->diags);
     if (o->eval_data && !forward) {
         data.path = o->eval_data, data.batch = micro_samples(r), data.shuffle = false;
-        r->eval_data = sn_dataset_open(r->schedule, &data, &r->diags);
+        r->eval_data = sn_dataset_open(r->schedules, r->class, &data, &r->diags);
     }
     size_t room = 1;
-    for (size_t i = 0; i < r->schedule->inputs.count; i++) {
-        const sn_buffer *buffer = &r->schedule->buffers.items[r->schedule->inputs.items[i].buffer];
-        if ((size_t)buffer->bytes > room) room = (size_t)buffer->bytes;
-    }
+    for (size_t i = 0; i < r->schedule->inputs.count; i++)
+        room += input_bytes(r, i) * (size_t)r->schedule->micro_batches;
     r->staging = sn_alloc(room);
 }
 
-// The programs that this run needs must exist.
-static programs find_programs(run *r) {
+// The sequences that this run needs must exist.
+static sequences find_sequences(run *r) {
     const sn_schedule *s = r->schedule;
-    programs p = {
-        .step = sn_schedule_program(s, "step"),
-        .micro = sn_schedule_program(s, "micro"),
-        .update = sn_schedule_program(s, "update"),
-        .gradients = sn_schedule_program(s, "gradients"),
-        .eval = sn_schedule_program(s, "eval"),
-        .predict = sn_schedule_program(s, "predict"),
+    sequences q = {
+        .step = sn_schedule_sequence(s, "step"),
+        .gradients = sn_schedule_sequence(s, "gradients"),
+        .eval = sn_schedule_sequence(s, "eval"),
+        .predict = sn_schedule_sequence(s, "predict"),
     };
-    bool trains = s->loss >= 0 && (s->micro_batches > 1 ? p.micro && p.update : p.step != NULL);
-    if (s->micro_batches == 1) p.micro = NULL;
     if (r->options->output) {
-        if (!p.predict) note(r, sn_status_make("this executable only trains; `sennit eval` runs a model forward"));
-    } else if (!trains) {
+        if (!q.predict) note(r, sn_status_make("this executable only trains; `sennit eval` runs a model forward"));
+    } else if (!q.step || class_with(r, loss_of) < 0) {
         note(r, sn_status_make("this executable does not train; it runs forward with --output FILE"));
-    } else if (r->options->eval_data && (!p.eval || s->eval_loss < 0)) {
+    } else if (r->options->eval_data && (!q.eval || class_with(r, eval_loss_of) < 0)) {
         note(r, sn_status_make("this executable was compiled without an evaluation"));
-    } else if (r->options->save_gradients && (!p.gradients || s->micro_batches > 1)) {
+    } else if (r->options->save_gradients && !q.gradients) {
         note(r, sn_status_make("this executable was compiled without --save-gradients, or with --accumulate"));
     }
-    return p;
+    return q;
+}
+
+// The ranks' clocks are set to when they leave a barrier.
+static void start_trace(run *r) {
+    if (r->options->trace) note(r, r->comm->vtable->barrier(r->comm));
+    r->trace.origin = sn_seconds();
+}
+
+// Rank 0 takes the events of the others, one after the other.
+static void write_trace(run *r) {
+    sn_str items = {0};
+    sn_trace_print(&r->trace, r->schedule, r->comm->rank, r->comm->rank, NULL, &items);
+    uint64_t bytes = items.length;
+    if (r->trace.dropped && is_main(r)) sn_run_log_say(&r->log, "the trace holds the first steps alone: it is full");
+    if (!is_main(r)) {
+        note(r, r->comm->vtable->give(r->comm, 0, &bytes, sizeof bytes));
+        note(r, r->comm->vtable->give(r->comm, 0, items.data, bytes));
+    }
+    for (int rank = 1; is_main(r) && rank < r->comm->ranks; rank++) {
+        note(r, r->comm->vtable->take(r->comm, rank, &bytes, sizeof bytes));
+        char *text = sn_alloc(bytes + 1);
+        note(r, r->comm->vtable->take(r->comm, rank, text, bytes));
+        if (bytes && items.length) sn_str_puts(&items, ",\n");
+        sn_str_append(&items, text, bytes);
+        sn_free(text);
+    }
+    if (is_main(r)) note(r, sn_trace_write(r->options->trace, items.data, items.length));
+    sn_str_free(&items);
 }
 
 static void open_log(run *r) {
@@ -334,20 +439,22 @@ static void open_log(run *r) {
 }
 
 static bool run_all(run *r) {
-    note(r, r->comm->vtable->set_mesh(r->comm, r->schedule));
+    note(r, r->comm->vtable->set_mesh(r->comm, r->schedules));
     if (!settle(r)) return false;
     open_device(r);
     if (!settle(r)) return false;
     load_state(r);
     if (!settle(r)) return false;
     open_data(r);
-    programs p = find_programs(r);
+    sequences q = find_sequences(r);
     if (!settle(r)) return false;
     open_log(r);
     if (!settle(r)) return false;
-    if (r->options->output) return predict(r, &p);
+    start_trace(r);
     int64_t first = r->at.step;
-    bool good = train(r, &p);
+    bool good = r->options->output ? predict(r, &q) : train(r, &q);
+    if (good && r->options->trace) write_trace(r);
+    if (r->options->output) return good && settle(r);
     if (good && is_main(r) && r->options->profile) {
         sn_str text = {0};
         sn_executor_profile(r->executor, 30, r->at.step - first, &text);
@@ -363,17 +470,22 @@ int sn_run(const sn_run_setup *setup) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); // what mpirun passes on; it answers SIGTERM with an end after a second
+    int64_t class = sn_schedules_class(setup->schedules, setup->comm->rank);
     run r = {.setup = setup,
-             .schedule = &setup->schedules->classes.items[sn_schedules_class(setup->schedules, setup->comm->rank)],
+             .schedules = setup->schedules,
+             .class = class,
+             .schedule = &setup->schedules->classes.items[class],
              .options = setup->options,
              .comm = setup->comm,
              .at = {.seed = (uint64_t)setup->options->seed}};
+    sn_progress_init(&r.progress);
     bool good = run_all(&r);
     sn_executor_destroy(r.executor);
     sn_dataset_close(r.data);
     sn_dataset_close(r.eval_data);
     sn_device_destroy(r.device);
     sn_free(r.staging);
+    sn_trace_free(&r.trace);
     sn_diags_free(&r.diags);
     sn_status_free(r.failed);
     return good ? 0 : 1;

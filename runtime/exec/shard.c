@@ -93,36 +93,82 @@ static sn_status take_own(sn_device *device, const sn_buffer *buffer, size_t byt
     return status;
 }
 
-static sn_status take_parts(const sn_schedule *schedule, int ranks, const sn_output *tensor, const char *parts,
-                            size_t local, sn_shard_take take, void *user) {
-    size_t size = sn_dtype_bytes(schedule->buffers.items[tensor->buffer].dtype);
-    size_t bytes = (size_t)elements(&tensor->shape) * size;
-    char *whole = sn_alloc(bytes + 1);
+// Lowest rank of a class.
+static int64_t first_of_class(const sn_schedule *s, int64_t class) {
+    int64_t rank = class;
+    for (size_t i = (size_t)(s->pipeline_axis < 0 ? 0 : s->pipeline_axis) + 1; i < s->mesh.count; i++)
+        rank *= s->mesh.items[i].size;
+    return s->pipeline_axis < 0 ? 0 : rank;
+}
+
+// Mesh axes that cut the tensor.
+static int64_t cutting_axes(const sn_output *tensor) {
+    int64_t axes = 0;
+    for (size_t i = 0; i < tensor->sharding.count; i++) axes |= tensor->sharding.items[i];
+    return axes;
+}
+
+// Of the ranks that hold the same part, the lowest speaks: it has coordinate 0 on the axes that do not cut the tensor,
+// but for the pipeline axis, which says where the tensor is.
+static bool speaks(const sn_schedule *s, int64_t class, int64_t axes, int64_t rank) {
+    for (size_t i = 0; i < s->mesh.count; i++) {
+        int64_t wanted = (int64_t)i == s->pipeline_axis ? class : 0, at = sn_mesh_coordinate(s, rank, i);
+        if (at != wanted && ((int64_t)i == s->pipeline_axis || !(axes >> i & 1))) return false;
+    }
+    return true;
+}
+
+typedef struct gathering {
+    const sn_schedule *schedule; // of the class that has the tensor
+    int64_t class;
+    const sn_output *tensor;
+    size_t local, whole; // bytes
+} gathering;
+
+// Rank 0's side: its own part, or another rank's, of every rank that speaks, in the ranks' order.
+static sn_status collect_parts(const gathering *g, sn_device *device, sn_comm *comm, char *whole) {
+    const sn_schedule *s = g->schedule;
+    const sn_buffer *buffer = &s->buffers.items[g->tensor->buffer];
+    char *part = sn_alloc(g->local + 1);
     sn_status status = SN_OK;
-    for (int rank = 0; rank < ranks && !status; rank++) {
-        const sn_dims *shape = sn_shard_shape(&tensor->shape, &tensor->pieces);
+    for (int rank = 0; rank < comm->ranks && !status; rank++) {
+        if (!speaks(s, g->class, cutting_axes(g->tensor), rank)) continue;
+        status = rank == 0 ? device->vtable->read(device, buffer->offset, part, g->local)
+                           : comm->vtable->take(comm, rank, part, g->local);
+        if (status) break;
+        const sn_dims *shape = sn_shard_shape(&g->tensor->shape, &g->tensor->pieces);
         sn_region region;
-        sn_shard_region(schedule, rank, shape, &tensor->sharding, &region);
-        assembly a = {parts + (size_t)rank * local, whole, size};
+        sn_shard_region(s, rank, shape, &g->tensor->sharding, &region);
+        assembly a = {part, whole, sn_dtype_bytes(buffer->dtype)};
         status = sn_shard_runs(shape, &region, place, &a);
     }
-    if (!status) take(user, whole, bytes);
-    sn_free(whole);
+    sn_free(part);
     return status;
 }
 
-sn_status sn_shard_gather(const sn_schedule *schedule, sn_device *device, sn_comm *comm, const sn_output *tensor,
-                          sn_shard_take take, void *user) {
+static sn_status give_part(const gathering *g, sn_device *device, sn_comm *comm) {
+    const sn_schedule *s = g->schedule;
+    if (!speaks(s, g->class, cutting_axes(g->tensor), comm->rank)) return SN_OK;
+    char *part = sn_alloc(g->local + 1);
+    sn_status failed = device->vtable->read(device, s->buffers.items[g->tensor->buffer].offset, part, g->local);
+    sn_status status = comm->vtable->give(comm, 0, part, g->local); // rank 0 waits for it in any case
+    sn_free(part);
+    if (status) sn_status_free(failed);
+    return status ? status : failed;
+}
+
+sn_status sn_shard_gather(const sn_schedule *schedule, int64_t class, sn_device *device, sn_comm *comm,
+                          const sn_output *tensor, sn_shard_take take, void *user) {
     const sn_buffer *buffer = &schedule->buffers.items[tensor->buffer];
-    size_t local = (size_t)elements(&buffer->shape) * sn_dtype_bytes(buffer->dtype);
-    bool sharded = false;
-    for (size_t i = 0; i < tensor->sharding.count; i++) sharded = sharded || tensor->sharding.items[i];
-    if (!sharded) return comm->rank == 0 ? take_own(device, buffer, local, take, user) : SN_OK;
-    char *part = sn_alloc(local + 1), *parts = sn_alloc(local * (size_t)comm->ranks + 1);
-    sn_status status = device->vtable->read(device, buffer->offset, part, local);
-    sn_collective c = {.kind = SN_INSTR_ALL_GATHER, .dtype = SN_U8, .count = (int64_t)local, .from = part, .to = parts};
-    if (!status) status = comm->vtable->run_all(comm, &c);
-    if (!status && comm->rank == 0) status = take_parts(schedule, comm->ranks, tensor, parts, local, take, user);
-    sn_free(part), sn_free(parts);
+    size_t size = sn_dtype_bytes(buffer->dtype);
+    gathering g = {schedule, class, tensor, (size_t)elements(&buffer->shape) * size,
+                   (size_t)elements(&tensor->shape) * size};
+    if (comm->rank != 0) return give_part(&g, device, comm);
+    if (!cutting_axes(tensor) && first_of_class(schedule, class) == 0)
+        return take_own(device, buffer, g.local, take, user);
+    char *whole = sn_alloc(g.whole + 1);
+    sn_status status = collect_parts(&g, device, comm, whole);
+    if (!status) take(user, whole, g.whole);
+    sn_free(whole);
     return status;
 }

@@ -30,8 +30,8 @@ SN_MUST_USE sn_status sn_shard_runs(const sn_dims *shape, const sn_region *regio
 SN_MUST_USE sn_status sn_shard_write(sn_device *device, const sn_buffer *buffer, int64_t first, sn_dtype dtype,
                                      const void *from, int64_t count);
 
-// Hands the whole tensor to `take` on rank 0, in pieces, in order. All ranks call it, and go on to the end even when
-// `take` does nothing, as the others wait for them.
+// Hands a whole tensor of rank class `class`, whose schedule it is, to `take` on rank 0, in pieces, in order. All ranks
+// call it, and go on to the end even when `take` does nothing, as the others wait for them.
 typedef void (*sn_shard_take)(void *user, const void *data, size_t bytes);
-SN_MUST_USE sn_status sn_shard_gather(const sn_schedule *schedule, sn_device *device, sn_comm *comm,
+SN_MUST_USE sn_status sn_shard_gather(const sn_schedule *schedule, int64_t class, sn_device *device, sn_comm *comm,
                                       const sn_output *tensor, sn_shard_take take, void *user);

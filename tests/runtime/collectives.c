@@ -68,6 +68,27 @@ static void check(sn_comm *comm, const sn_schedule *s, const sn_instr *in) {
     sn_free(from);
 }
 
+// Everybody sends to all and itself before anybody receives, and takes the last channel first.
+static void check_transfers(sn_comm *comm, int64_t micro_batches) {
+    float *data = sn_alloc(COUNT * sizeof *data);
+    for (int peer = 0; peer < comm->ranks; peer++) {
+        for (int64_t tag = 0; tag < micro_batches; tag++) {
+            for (int64_t i = 0; i < COUNT; i++) data[i] = item(comm->rank + 10 * tag, i);
+            sn_transfer t = {true, SN_STREAM_COMPUTE, peer, tag, data, COUNT * sizeof *data};
+            must(comm, comm->vtable->transfer(comm, &t));
+        }
+    }
+    for (int peer = comm->ranks - 1; peer >= 0; peer--) {
+        for (int64_t tag = micro_batches - 1; tag >= 0; tag--) {
+            sn_transfer t = {false, SN_STREAM_COMPUTE, peer, tag, data, COUNT * sizeof *data};
+            must(comm, comm->vtable->transfer(comm, &t));
+            for (int64_t i = 0; i < COUNT; i++)
+                if (data[i] != item(peer + 10 * tag, i)) comm->vtable->abort(comm, "a transfer brings other numbers\n");
+        }
+    }
+    sn_free(data);
+}
+
 static void check_agreement(sn_comm *comm) {
     for (int failing = -1; failing < comm->ranks; failing++) {
         bool stop = comm->rank == comm->ranks - 1 && failing >= 0;
@@ -79,11 +100,11 @@ static void check_agreement(sn_comm *comm) {
 
 int main(void) {
     sn_comm *comm;
-    sn_status status = sn_comm_mpi_launched() ? sn_comm_mpi_create(false, &comm) : sn_comm_self_create(&comm);
+    sn_status status = sn_comm_mpi_launched() ? sn_comm_mpi_create(true, &comm) : sn_comm_self_create(&comm);
     if (status) SN_BUG("%s", sn_status_message(status));
     int64_t second = comm->ranks % 2 ? 1 : 2;
     sn_schedule_axis mesh[] = {{"dp", comm->ranks / second}, {"tp", second}};
-    sn_instr instrs[64];
+    sn_instr instrs[65];
     size_t n = 0;
     for (int64_t axes = 0; axes < 4; axes++) {
         for (sn_instr_kind kind = SN_INSTR_ALL_REDUCE; kind <= SN_INSTR_BROADCAST; kind++) {
@@ -95,9 +116,13 @@ int main(void) {
         }
     }
     sn_program program = {"step", {instrs, n}};
-    sn_schedule schedule = {.mesh = {mesh, 2}, .ranks = comm->ranks, .programs = {&program, 1}};
-    must(comm, comm->vtable->set_mesh(comm, &schedule));
+    sn_schedule schedule = {
+        .mesh = {mesh, 2}, .pipeline_axis = 1, .ranks = comm->ranks, .micro_batches = 3, .programs = {&program, 1}};
+    instrs[n] = (sn_instr){.kind = SN_INSTR_SEND};
+    program.instrs.count++;
+    must(comm, comm->vtable->set_mesh(comm, &(sn_schedules){SN_SCHEDULE_VERSION, {&schedule, 1}}));
     for (size_t i = 0; i < n; i++) check(comm, &schedule, &instrs[i]);
+    check_transfers(comm, 3);
     check_agreement(comm);
     must(comm, comm->vtable->barrier(comm));
     sn_comm_destroy(comm);

@@ -149,6 +149,13 @@ static void windows_are_spread(void **state) {
 
 static int64_t first_axis[] = {1, 0}; // dimension 0 over axis 0
 
+// The schedule of one class.
+static sn_dataset *open_schedule(const sn_schedule *s, const sn_dataset_options *options, sn_diags *diags) {
+    static sn_schedules all;
+    all = (sn_schedules){SN_SCHEDULE_VERSION, {(sn_schedule *)(uintptr_t)s, 1}};
+    return sn_dataset_open(&all, 0, options, diags);
+}
+
 // Inputs "x" i64[4, 3], "labels" i32[4] and "scale" f32[2] (fixed), the batch cut over two ranks.
 typedef struct model {
     int64_t x[2], x_local[2], labels[1], labels_local[1], scale[1];
@@ -201,7 +208,7 @@ static void write_folder(int64_t bad_label) {
 
 static sn_dataset *open_path(const model *m, const char *path, bool shuffle, sn_diags *diags) {
     sn_dataset_options options = {.path = path, .token_bytes = 2, .seed = 9, .batch = 4, .shuffle = shuffle};
-    return sn_dataset_open(&m->schedule, &options, diags);
+    return open_schedule(&m->schedule, &options, diags);
 }
 
 static void folders_feed_ranks(void **state) {
@@ -288,7 +295,7 @@ static void bad_folders_are_refused(void **state) {
     make_model(&m);
     m.x[0] = m.labels[0] = 12;
     sn_dataset_options options = {.path = folder, .batch = 12};
-    assert_null(sn_dataset_open(&m.schedule, &options, &diags));
+    assert_null(open_schedule(&m.schedule, &options, &diags));
     assert_says(&diags, "E0608", "11 samples");
     int64_t short_labels[3] = {0};
     write_npy("labels.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", short_labels, 24);
@@ -322,7 +329,7 @@ static void batch_dimension_need_not_be_first(void **state) {
     write_folder(0);
     sn_diags diags = {0};
     sn_dataset_options options = {.path = folder, .batch = 4};
-    sn_dataset *d = sn_dataset_open(&s, &options, &diags);
+    sn_dataset *d = open_schedule(&s, &options, &diags);
     assert_non_null(d);
     int32_t x[3][2];
     assert_true(sn_dataset_fill(d, 0, 0, 1, x, &diags));
@@ -355,7 +362,7 @@ static void token_files_make_windows(void **state) {
     sn_diags diags = {0};
     for (int shuffle = 0; shuffle <= 1; shuffle++) {
         sn_dataset_options options = {.path = path, .token_bytes = 2, .batch = 4, .shuffle = shuffle, .seed = 1};
-        sn_dataset *d = sn_dataset_open(&s, &options, &diags);
+        sn_dataset *d = open_schedule(&s, &options, &diags);
         assert_non_null(d);
         assert_int_equal(sn_dataset_samples(d), 10);
         int64_t x[2][5], next[2][5], position[2][5];
@@ -379,16 +386,16 @@ static void token_files_make_windows(void **state) {
     tokens[7] = 60;
     write_file("tokens.bin", tokens, sizeof tokens);
     sn_dataset_options options = {.path = path, .token_bytes = 2, .batch = 4};
-    sn_dataset *d = sn_dataset_open(&s, &options, &diags);
+    sn_dataset *d = open_schedule(&s, &options, &diags);
     int64_t x[2][5];
     assert_false(sn_dataset_fill(d, 0, 0, 0, x, &diags));
     assert_says(&diags, "E0607", "the window at token 5 holds 60");
     sn_dataset_close(d);
     write_file("tokens.bin", tokens, 5 * sizeof *tokens);
-    assert_null(sn_dataset_open(&s, &options, &diags));
+    assert_null(open_schedule(&s, &options, &diags));
     assert_says(&diags, "E0608", "0 samples");
     inputs[2].name = "pixels";
-    assert_null(sn_dataset_open(&s, &options, &diags));
+    assert_null(open_schedule(&s, &options, &diags));
     assert_says(&diags, "E0606", "cannot feed input 'pixels'");
 }
 

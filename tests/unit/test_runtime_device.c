@@ -66,7 +66,7 @@ static void run(bench *b, sn_instr instr) {
     must(sn_schedule_check(&b->schedule));
     must(b->device->vtable->write(b->device, 0, b->before, (size_t)b->schedule.arena_bytes));
     sn_device_op *op;
-    must(b->device->vtable->prepare(b->device, &b->schedule, &b->instr, &op));
+    must(b->device->vtable->prepare(b->device, &b->schedule, &b->instr, -1, &op));
     must(b->device->vtable->launch(b->device, op));
     b->device->vtable->release(b->device, op);
 }

@@ -69,8 +69,9 @@ static int run(const sn_package *package, const sn_schedules *schedules, const s
     int threads = choose_threads(schedules, options);
     calm_waiting(schedules, threads, argv);
     sn_comm *comm;
-    sn_status status = sn_comm_mpi_launched() ? sn_comm_mpi_create(sn_schedules_use_comm_stream(schedules), &comm)
-                                              : sn_comm_self_create(&comm);
+    bool threads_communicate = sn_schedules_use_comm_stream(schedules) || sn_schedules_use_transfers(schedules);
+    sn_status status =
+        sn_comm_mpi_launched() ? sn_comm_mpi_create(threads_communicate, &comm) : sn_comm_self_create(&comm);
     if (status) return fail(status, EXIT_ERROR);
     sn_run_setup setup = {schedules, package->kernels, package->constants, options, comm, threads};
     int result = sn_run(&setup);

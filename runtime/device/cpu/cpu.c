@@ -28,6 +28,7 @@ typedef sn_status (*run_op)(cpu *device, const sn_device_op *op);
 struct sn_device_op {
     run_op run;
     const sn_instr *instr;
+    int64_t micro_batch;
     int threads; // one beside the computation, which has the rest
     sn_kernel_function kernel;
     sn_cpu_conv *conv;
@@ -155,18 +156,18 @@ static sn_status run_fill(cpu *c, const sn_device_op *op) {
     return SN_OK;
 }
 
-static void *resolve(const cpu *c, const sn_schedule *s, sn_view view) {
+static void *resolve(const cpu *c, const sn_schedule *s, const sn_device_op *op, sn_view view) {
     if (view.buffer < 0) return NULL;
-    return c->arena + s->buffers.items[view.buffer].offset + view.offset;
+    return c->arena + sn_buffer_offset(&s->buffers.items[view.buffer], op->micro_batch) + view.offset;
 }
 
 static sn_status prepare_kernel(cpu *c, const sn_schedule *s, sn_device_op *op) {
     const sn_do_kernel *k = &op->instr->kernel;
     op->kernel = c->kernels[k->symbol];
-    int64_t bytes = 0; // at most what it touches
+    int64_t bytes = 0;
     for (size_t i = 0; i < k->args.count; i++) {
-        op->args[i] = resolve(c, s, k->args.items[i]);
-        bytes += s->buffers.items[k->args.items[i].buffer].bytes - k->args.items[i].offset;
+        op->args[i] = resolve(c, s, op, k->args.items[i]);
+        bytes += k->arg_bytes.items[i];
     }
     if (k->one_thread || k->grid <= 1 || bytes < WORTH_THREADS) op->threads = 1;
     return SN_OK;
@@ -174,13 +175,13 @@ static sn_status prepare_kernel(cpu *c, const sn_schedule *s, sn_device_op *op) 
 
 static sn_status prepare_gemm(cpu *c, const sn_schedule *s, sn_device_op *op) {
     const sn_do_gemm *g = &op->instr->gemm;
-    op->at[0] = resolve(c, s, g->a), op->at[1] = resolve(c, s, g->b), op->at[2] = resolve(c, s, g->c);
+    op->at[0] = resolve(c, s, op, g->a), op->at[1] = resolve(c, s, op, g->b), op->at[2] = resolve(c, s, op, g->c);
     return SN_OK;
 }
 
 static sn_status prepare_conv(cpu *c, const sn_schedule *s, sn_device_op *op) {
     const sn_do_conv *v = &op->instr->conv;
-    op->at[0] = resolve(c, s, v->x), op->at[1] = resolve(c, s, v->w), op->at[2] = resolve(c, s, v->y);
+    op->at[0] = resolve(c, s, op, v->x), op->at[1] = resolve(c, s, op, v->w), op->at[2] = resolve(c, s, op, v->y);
     SN_TRY(sn_cpu_conv_create(c->engine, op->instr->kind, v, &op->conv));
     return grow_scratch(c, (size_t)sn_cpu_conv_scratch(op->conv));
 }
@@ -188,27 +189,27 @@ static sn_status prepare_conv(cpu *c, const sn_schedule *s, sn_device_op *op) {
 static sn_status prepare_attention(cpu *c, const sn_schedule *s, sn_device_op *op) {
     const sn_do_attention *a = &op->instr->attention;
     op->attention = (sn_attention_operands){
-        .q = resolve(c, s, a->q),
-        .k = resolve(c, s, a->k),
-        .v = resolve(c, s, a->v),
-        .mask = resolve(c, s, a->mask),
-        .o = resolve(c, s, a->o),
-        .lse = resolve(c, s, a->lse),
-        .grad_o = resolve(c, s, a->grad_o),
-        .grad_q = resolve(c, s, a->grad_q),
-        .grad_k = resolve(c, s, a->grad_k),
-        .grad_v = resolve(c, s, a->grad_v),
+        .q = resolve(c, s, op, a->q),
+        .k = resolve(c, s, op, a->k),
+        .v = resolve(c, s, op, a->v),
+        .mask = resolve(c, s, op, a->mask),
+        .o = resolve(c, s, op, a->o),
+        .lse = resolve(c, s, op, a->lse),
+        .grad_o = resolve(c, s, op, a->grad_o),
+        .grad_q = resolve(c, s, op, a->grad_q),
+        .grad_k = resolve(c, s, op, a->grad_k),
+        .grad_v = resolve(c, s, op, a->grad_v),
     };
     return grow_scratch(c, (size_t)(sn_cpu_attention_scratch(a) * c->threads) * sizeof(float));
 }
 
 static sn_status prepare_copy(cpu *c, const sn_schedule *s, sn_device_op *op) {
-    op->at[0] = resolve(c, s, op->instr->copy.from), op->at[1] = resolve(c, s, op->instr->copy.to);
+    op->at[0] = resolve(c, s, op, op->instr->copy.from), op->at[1] = resolve(c, s, op, op->instr->copy.to);
     return SN_OK;
 }
 
 static sn_status prepare_fill(cpu *c, const sn_schedule *s, sn_device_op *op) {
-    op->at[0] = resolve(c, s, op->instr->fill.to);
+    op->at[0] = resolve(c, s, op, op->instr->fill.to);
     return SN_OK;
 }
 
@@ -233,11 +234,12 @@ static void release(sn_device *device, sn_device_op *op) {
     sn_free(op);
 }
 
-static sn_status prepare(sn_device *device, const sn_schedule *s, const sn_instr *instr, sn_device_op **out) {
+static sn_status prepare(sn_device *device, const sn_schedule *s, const sn_instr *instr, int64_t micro_batch,
+                         sn_device_op **out) {
     if (!kinds[instr->kind].prepare) return sn_status_make("the CPU does not run %s", sn_instr_name(instr->kind));
     size_t args = instr->kind == SN_INSTR_KERNEL ? instr->kernel.args.count : 0;
     sn_device_op *op = sn_alloc(sizeof *op + args * sizeof *op->args);
-    op->instr = instr, op->run = kinds[instr->kind].run;
+    op->instr = instr, op->micro_batch = micro_batch, op->run = kinds[instr->kind].run;
     op->threads = instr->stream == SN_STREAM_COMPUTE ? ((cpu *)device)->threads : 1;
     sn_status status = kinds[instr->kind].prepare((cpu *)device, s, op);
     if (status) {
