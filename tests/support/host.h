@@ -16,7 +16,7 @@ static inline sn_status host_allocate(void *user, const sn_schedule *schedule, v
 static inline sn_status host_library(void *user, const sn_schedule *schedule, const sn_instr *instr) {
     sn_device *device = *(sn_device **)user;
     sn_device_op *op;
-    SN_TRY(device->vtable->prepare(device, schedule, instr, &op));
+    SN_TRY(device->vtable->prepare(device, schedule, instr, -1, &op));
     sn_status status = device->vtable->launch(device, op);
     device->vtable->release(device, op);
     return status;
