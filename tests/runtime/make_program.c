@@ -69,16 +69,16 @@ static void make_buffers(int64_t ranks) {
 static void make_globals(int64_t ranks) {
     sn_initial weight = {.kind = SN_INITIAL_PAYLOAD, .bytes = 4, .dtype = SN_F32}, zero = {.kind = SN_INITIAL_FILL};
     sn_initial rows = {.kind = SN_INITIAL_FILL, .dtype = SN_I64, .value = (double)(BATCH / ranks)};
-    globals[0] = (sn_resident){"w", SN_RESIDENT_PARAMETER, NULL, W, {0}, {0}, weight};
-    globals[1] = (sn_resident){"b", SN_RESIDENT_PARAMETER, NULL, B, {0}, {0}, zero};
-    globals[2] = (sn_resident){"optimizer.m.w", SN_RESIDENT_MOMENT, "w", M, {0}, {0}, zero};
-    globals[3] = (sn_resident){"rows", SN_RESIDENT_CONSTANT, NULL, ROWS, {0}, {0}, rows};
+    globals[0] = (sn_resident){"w", SN_RESIDENT_PARAMETER, NULL, W, {0}, {0}, {0}, weight};
+    globals[1] = (sn_resident){"b", SN_RESIDENT_PARAMETER, NULL, B, {0}, {0}, {0}, zero};
+    globals[2] = (sn_resident){"optimizer.m.w", SN_RESIDENT_MOMENT, "w", M, {0}, {0}, {0}, zero};
+    globals[3] = (sn_resident){"rows", SN_RESIDENT_CONSTANT, NULL, ROWS, {0}, {0}, {0}, rows};
     inputs[0] = (sn_data_input){.name = "x", .buffer = X, .shape = {batch_shape, 1}, .sharding = {masks, 1}};
     inputs[1] = (sn_data_input){
         .name = "target", .buffer = TARGET, .shape = {batch_shape, 1}, .sharding = {masks, 1}, .is_label = true};
     specials[0] = (sn_special){SN_SPECIAL_LR, LR, 0};
-    gradients[0] = (sn_output){"sums", SUMS, {sums_shape, 1}, {0}};
-    predictions[0] = (sn_output){"y", Y, {batch_shape, 1}, {masks, 1}};
+    gradients[0] = (sn_output){"sums", SUMS, {sums_shape, 1}, {0}, {0}};
+    predictions[0] = (sn_output){"y", Y, {batch_shape, 1}, {0}, {masks, 1}};
 }
 
 static void make_programs(int64_t rows, bool two) {
