@@ -14,7 +14,7 @@
 // they save. Run it after the last cse, which would undo it.
 #include "passes/memory/remat.h"
 
-#include "passes/memory/blocks.h"
+#include "passes/memory/remat_structure.h"
 #include "passes/partition/stages.h"
 
 enum { SMALLEST = 64 << 10 }; // bytes of a result that is worth an op
@@ -79,7 +79,7 @@ static bool has_backward(const sn_func *func) {
 
 // The last block's backward pass follows at once: it keeps what it has.
 static void remat_as_planned(sn_func *func, sn_pass_context *context, sn_remat mode) {
-    int *block = SN_NEW_N(context->scratch, int, func->n_ops + 1), n = sn_blocks_find(func, NULL, block);
+    int *block = SN_NEW_N(context->scratch, int, func->n_ops + 1), n = sn_remat_find_blocks(func, NULL, block);
     sn_remat *modes = SN_NEW_N(context->scratch, sn_remat, n);
     for (int i = 0; i + 1 < n; i++) modes[i] = mode;
     sn_remat_blocks blocks = {.block = block, .mode = modes};

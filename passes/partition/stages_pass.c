@@ -10,7 +10,7 @@
 //
 // Parameters, their moments and their accumulators belong to the stage that uses the parameter first. A use in another
 // stage (a tied embedding) gets the parameter once per sequence (@stageN.tie) and returns its part of the gradient.
-#include "passes/memory/blocks.h"
+#include "passes/memory/remat_structure.h"
 #include "passes/memory/remat.h"
 #include "passes/partition/stages_assign.h"
 #include "passes/partition/stages_cut.h"
@@ -56,7 +56,7 @@ static void rematerialise(stager *s, sn_func *func, const bool *anywhere, const 
     enum { SMALLEST = 1 << 10 }; // bytes
     sn_arena *scratch = s->context->scratch;
     int stages = stage_count(s), last = 0;
-    int *block = SN_NEW_N(scratch, int, func->n_ops + 1), n = sn_blocks_find(func, anywhere, block);
+    int *block = SN_NEW_N(scratch, int, func->n_ops + 1), n = sn_remat_find_blocks(func, anywhere, block);
     sn_remat *modes = SN_NEW_N(scratch, sn_remat, n * stages);
     SN_FOR_OPS(op, func) {
         if (op->phase != SN_PHASE_FORWARD) continue;

@@ -6,4 +6,4 @@
 // Numbers the blocks of the forward ops of `func` from 0, by op mark (the op's place, which this sets); -1 for other
 // ops. Ops that `skip` marks (may be NULL) do not count in the structure. Returns the number of blocks: 1 where nothing
 // repeats.
-int sn_blocks_find(sn_func *func, const bool *skip, int *block);
+int sn_remat_find_blocks(sn_func *func, const bool *skip, int *block);

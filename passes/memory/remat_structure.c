@@ -2,7 +2,7 @@
 // same attributes' shapes, same result types). Of all periods the one that covers the most ops wins, the shorter of
 // equals. Where the period begins is free; cuts go where the fewest bytes of activations cross, which in a transformer
 // is the residual stream between two layers.
-#include "passes/memory/blocks.h"
+#include "passes/memory/remat_structure.h"
 
 #include "base/map.h"
 
@@ -84,7 +84,7 @@ static int best_offset(const line *l, const period *p) {
     return best;
 }
 
-int sn_blocks_find(sn_func *func, const bool *skip, int *block) {
+int sn_remat_find_blocks(sn_func *func, const bool *skip, int *block) {
     sn_arena arena = {0};
     line l = list_ops(func, skip, &arena);
     period p = find_period(&l);
