@@ -48,10 +48,10 @@ static void random_element(const sn_data_input *input, sn_dtype dtype, void *dat
 
 static sn_status write_input(verifier *v, const sn_schedule *schedule, const sn_data_input *input) {
     sn_dtype dtype = schedule->buffers.items[input->buffer].dtype;
-    int64_t count = v->steps;
+    int64_t batches = v->steps * schedule->micro_batches, count = batches;
     sn_str header = {0}, file = {0}, path = {0};
     sn_str_printf(&header, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",", sn_dtype_npy(dtype),
-                  input->shape.items[0] * v->steps);
+                  input->shape.items[0] * batches);
     for (size_t d = 0; d < input->shape.count; d++) {
         count *= input->shape.items[d];
         if (d) sn_str_printf(&header, "%" PRId64 ",", input->shape.items[d]);
