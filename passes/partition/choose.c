@@ -15,8 +15,9 @@
 
 enum { ROUNDS_OF_HASH = 6, ROUNDS = 3, MOST_OUTERS = 6 };
 
-// What a byte counts: kept weights most, as tensor parallelism is asked for where they do not fit.
-static const double weight_of_sent = 4, weight_of_kept = 64;
+// What a byte counts: kept weights most, as tensor parallelism is asked for where they do not fit. A collective costs
+// as much as sending this many bytes before it sends any.
+static const double weight_of_sent = 4, weight_of_kept = 64, bytes_of_message = 8192;
 
 typedef struct choice {
     uint64_t place;      // hash of type and surroundings
@@ -130,14 +131,16 @@ static void state_layouts(chooser *c) {
 static double cost_of(chooser *c, sn_func *func) {
     state_layouts(c);
     c->d.plan = &c->plan;
-    c->d.sent = c->d.touched = 0;
+    c->d.sent = c->d.touched = c->d.messages = 0;
     double kept = 0;
     if (!sn_targets_of_globals(&c->d) || !sn_distribute_func(&c->d, func)) return -1;
     for (size_t i = 0; i < c->layouts.count; i++) {
         const sn_value *value = sn_module_global(c->module, c->layouts.data[i].name)->value;
+        if (value->type.rank < 2) continue; // biases and scales follow what they are added to
         kept += (double)sn_type_bytes(value->type) / (double)sn_mesh_size(c->d.mesh, sn_layout_axes(value->layout));
     }
-    return weight_of_sent * c->d.sent + c->d.touched + weight_of_kept * kept;
+    double sent = c->d.sent + bytes_of_message * c->d.messages;
+    return weight_of_sent * sent + c->d.touched + weight_of_kept * kept;
 }
 
 // Places of a digit in a dim of this size that ops of the function show: q, k and v in a fused dim are blocks.
@@ -172,10 +175,18 @@ static void try_layout(chooser *c, sn_func *func, choice *made, sn_layout layout
     *best = layout;
 }
 
-// An expert's weights are one entry of a stack of matrices: `ep` cuts the stack.
-static bool may_cut_dim(const sn_mesh *mesh, int axis, sn_type type, int dim) {
-    if (strcmp(mesh->name[axis], "ep") != 0) return true;
-    return type.rank == 3 && dim == 0;
+// An expert's weights are one entry of a stack of matrices: `ep` cuts the stack. Tables are cut by rows: cut by
+// columns, all that is added to what they give would follow.
+static bool may_cut_dim(const sn_mesh *mesh, int axis, const sn_value *weight, int dim) {
+    if (strcmp(mesh->name[axis], "ep") == 0) return weight->type.rank == 3 && dim == 0;
+    bool table = true;
+    int64_t row_dim = 0;
+    for (size_t i = 0; i < weight->uses.count && table; i++) {
+        const sn_op *op = weight->uses.data[i].op;
+        table = op->phase != SN_PHASE_FORWARD || op->kind == SN_OP_GATHER;
+        if (op->kind == SN_OP_GATHER) row_dim = sn_op_int(op, "axis");
+    }
+    return !table || dim == row_dim;
 }
 
 static bool improve(chooser *c, sn_func *func, choice *made, int axis) {
@@ -186,7 +197,7 @@ static bool improve(chooser *c, sn_func *func, choice *made, int axis) {
     double least = cost_of(c, func) * (1 - 1e-9);
     if (!sn_layout_equal(before, whole)) try_layout(c, func, made, whole, 0, &least, &best);
     for (int dim = 0; dim < type.rank; dim++) {
-        if (!may_cut_dim(c->d.mesh, axis, type, dim)) continue;
+        if (!may_cut_dim(c->d.mesh, axis, made->weights[0]->value, dim)) continue;
         int64_t outers[MOST_OUTERS + 1] = {1}, placed[SN_MAX_AXES];
         int order[SN_MAX_AXES], cut = sn_layout_order(c->d.mesh, whole, dim, order);
         sn_layout_outers(c->d.mesh, whole, dim, placed);

@@ -105,6 +105,7 @@ static void forget_moves(sn_distributor *d, sn_func *func) {
         for (int i = 0; i < op->n_results; i++) op->results[i]->id = 0;
     }
     d->moves.count = 0;
+    memset(d->is_first, 0, sizeof d->is_first);
 }
 
 bool sn_distribute_func(sn_distributor *d, sn_func *func) {

@@ -21,10 +21,14 @@ typedef struct sn_distributor {
     const sn_plan *plan;
     sn_diags *diags;
     bool trial;
-    double sent, touched;      // bytes that a rank sends, and that its ops read and write
-    sn_arena scratch;          // emptied after each op
-    SN_VEC(sn_moved) moves;    // made already, in lists that start at value->id: each collective is made once
-    SN_VEC(sn_layout) targets; // op->mark is the index, plus one, of the layout that the op's first result gets
+    double sent, touched;   // bytes that a rank sends, and that its ops read and write
+    int messages;           // collectives
+    sn_arena scratch;       // emptied after each op
+    SN_VEC(sn_moved) moves; // made already, in lists that start at value->id: each collective is made once
+    // op->mark is the index, plus one, of the layout that the op's first result gets; `partial` are the axes over which
+    // it may stay a partial sum.
+    SN_VEC(sn_layout) targets;
+    sn_value *is_first[SN_MAX_AXES]; // whether the rank is the first along an axis, once a function has asked for it
 } sn_distributor;
 
 // moves.c: the value in another layout, for `user` (NULL: the function's results) and what comes after it. In a trial

@@ -122,6 +122,7 @@ sn_value *sn_distribute_move(sn_distributor *d, sn_func *func, sn_op *user, sn_v
     if (d->trial) {
         if (!n || find(d, func, user, value, to, sums(&moves[n - 1]))) return value;
         d->sent += sn_relayout_bytes(d->mesh, value->type, from, to);
+        for (int i = 0; i < n; i++) d->messages += moves[i].kind != SN_OP_SHARD;
         remember(d, user, value, to, NULL);
         return value;
     }

@@ -28,6 +28,13 @@ static bool is_zero(const sn_value *value) {
     return sn_value_number(value, &number) && number == 0;
 }
 
+// A few numbers side by side, partial over different axes (sums of squares of differently cut gradients): each becomes
+// partial over all of them, by zeros on the other ranks, and one sum does.
+static bool may_pad(const sn_op *op) {
+    enum { FEW = 1 << 16 };
+    return op->kind == SN_OP_CONCAT && sn_type_bytes(op->results[0]->type) <= FEW;
+}
+
 // The axes over which the results may stay partial sums because the op is linear: of the operands that are partial,
 // one (SN_LINEAR), or all data operands alike (SN_ADDITIVE; a zero is a sum of zeros).
 static sn_axes linear_axes(const query *q) {
@@ -40,7 +47,7 @@ static sn_axes linear_axes(const query *q) {
         case SN_ADDITIVE:
             if (is_zero(q->op->operands[i])) break;
             has_additive = true;
-            additive &= partial;
+            additive &= may_pad(q->op) && layout->partial_kind == SN_PARTIAL_SUM ? 0xff : partial;
             any |= layout->partial;
             break;
         case SN_LINEAR:
@@ -55,24 +62,31 @@ static sn_axes linear_axes(const query *q) {
     return has_additive ? additive & any : linear;
 }
 
-static int64_t partial_bytes(const query *q, sn_axes axes) {
-    int64_t bytes = 0;
-    for (int i = 0; i < q->op->n_operands; i++)
-        if (q->now[i].partial & axes) bytes += sn_type_bytes(q->op->operands[i]->type);
-    return bytes;
+// A sum passes where that makes it smaller, however often its operand is read: the operand is summed once for all who
+// do not let it pass, and where one has, that is free for the rest.
+static bool is_worth_passing(const query *q, sn_axes axes) {
+    int64_t results = 0, operands = 0;
+    for (int i = 0; i < q->op->n_results; i++) results += sn_type_bytes(q->op->results[i]->type);
+    for (int i = 0; i < q->op->n_operands; i++) {
+        const sn_value *value = q->op->operands[i];
+        sn_layout summed = q->now[i];
+        if (!(summed.partial & axes)) continue;
+        summed.partial &= (sn_axes)~axes;
+        if (sn_distribute_move_bytes(q->d, q->op, value, q->now[i], summed) == 0) return false;
+        operands += sn_type_bytes(value->type) / (int64_t)value->uses.count;
+    }
+    return results <= operands;
 }
 
 // Of those, the axes that pass through the op: not those that cut it, and not where the result is larger.
 static sn_axes passing_axes(const query *q) {
     sn_axes passing = linear_axes(q) & (sn_axes)~sn_cuts_axes(&q->cuts);
-    int64_t results = 0;
     for (int a = 0; a < q->d->mesh->n_axes; a++) {
         int f = q->cuts.axis[a].factor;
         sn_factor_kind kind = f >= 0 ? q->factors.factor[f].kind : SN_FACTOR_PARALLEL;
         if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
     }
-    for (int i = 0; i < q->op->n_results; i++) results += sn_type_bytes(q->op->results[i]->type);
-    return passing && results <= partial_bytes(q, passing) ? passing : 0;
+    return !passing || may_pad(q->op) || is_worth_passing(q, passing) ? passing : 0;
 }
 
 static sn_layout operand_layout(const query *q, int i, sn_axes passing) {
@@ -92,6 +106,13 @@ static sn_layout result_layout(const query *q, int i, sn_axes passing) {
 
 static double local_bytes(const query *q, const sn_value *value, sn_layout layout) {
     return (double)sn_type_bytes(value->type) / (double)sn_mesh_size(q->d->mesh, sn_layout_axes(layout));
+}
+
+// The target, with what it leaves partial of a result.
+static sn_layout target_of(sn_layout target, sn_layout result) {
+    target.partial &= result.partial & (sn_axes)~sn_layout_axes(target);
+    target.partial_kind = result.partial_kind;
+    return target;
 }
 
 // Multiplications and additions of a contraction on one rank: the points of its iteration space.
@@ -116,7 +137,7 @@ static double cost_of(const query *q) {
         const sn_value *value = q->op->results[i];
         sn_layout layout = result_layout(q, i, passing), summed = layout;
         summed.partial = 0;
-        if (i == 0 && q->target && !(q->target->partial & ~layout.partial)) summed = *q->target;
+        if (i == 0 && q->target) summed = target_of(*q->target, layout);
         bytes += sn_relayout_bytes(q->d->mesh, value->type, layout, summed);
         bytes += local_share * local_bytes(q, value, layout);
     }
@@ -158,8 +179,9 @@ static void choose_cut(query *q, int axis) {
         try_cut(q, axis, cut, &best, &least);
     }
     if (n == 0) return;
-    // data that is cut stays so wherever it can: that is what its axes are there for
-    if (!cuts_data(q->d->mesh, axis) || best.factor < 0) try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
+    // data that is cut stays so wherever it can, and so do the rows of tables: that is what their axes are there for
+    bool stays = best.factor >= 0 && (cuts_data(q->d->mesh, axis) || q->factors.factor[best.factor].masked);
+    if (!stays) try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
     q->cuts.axis[axis] = best;
 }
 
@@ -178,7 +200,7 @@ static void join_weights(query *q) {
 // The first result in the layout that is wanted of it, for all that reads it.
 static void meet_target(sn_distributor *d, sn_op *op, sn_layout target) {
     sn_value *value = op->results[0];
-    target.partial &= value->layout.partial;
+    target = target_of(target, value->layout);
     if (sn_layout_equal(value->layout, target)) return;
     if (d->trial) {
         sn_distribute_move(d, op->func, op, value, value->layout, target);
@@ -197,6 +219,36 @@ static void meet_target(sn_distributor *d, sn_op *op, sn_layout target) {
         if (op->func->results.data[i] == value) op->func->results.data[i] = moved;
 }
 
+static sn_value *placed(sn_op *op, sn_layout layout) {
+    op->mark = (uint32_t)SN_MARK_PLACED;
+    op->results[0]->layout = layout;
+    return op->results[0];
+}
+
+static sn_value *is_first(sn_distributor *d, sn_builder *b, int axis) {
+    if (d->is_first[axis]) return d->is_first[axis];
+    sn_attr attr = sn_attr_string("axes", d->mesh->name[axis]);
+    sn_type scalar = sn_type_scalar(SN_I64);
+    sn_layout whole = {0};
+    sn_value *place = placed(sn_build(b, SN_OP_AXIS_INDEX, 0, NULL, 1, &attr, &scalar), whole);
+    sn_value *zero = placed(sn_build_number_like(b, place, 0)->def, whole);
+    return d->is_first[axis] = placed(sn_build_binary(b, SN_OP_EQUAL, place, zero)->def, whole);
+}
+
+// What all ranks hold as a sum over axes: the first rank's, and zeros.
+static sn_value *pad_partial(sn_distributor *d, sn_op *user, sn_value *value, sn_axes axes) {
+    sn_builder b = {.func = user->func, .before = user, .phase = user->phase};
+    b.origin = sn_origin_new(d->module, "distribute", user->origin);
+    for (int a = 0; a < d->mesh->n_axes; a++) {
+        if (!(axes >> a & 1)) continue;
+        sn_layout layout = value->layout;
+        layout.partial |= (sn_axes)(1 << a);
+        sn_value *zero = placed(sn_build_number_like(&b, value, 0)->def, (sn_layout){0});
+        value = placed(sn_build_where(&b, is_first(d, &b, a), value, zero)->def, layout);
+    }
+    return value;
+}
+
 void sn_distribute_op(sn_distributor *d, sn_op *op) {
     query q = {.d = d, .op = op, .target = sn_target_of(d, op)};
     q.now = sn_arena_alloc(&d->scratch, sizeof *q.now * (size_t)(op->n_operands + 1));
@@ -213,6 +265,7 @@ void sn_distribute_op(sn_distributor *d, sn_op *op) {
     for (int i = 0; i < op->n_operands; i++) {
         sn_layout wanted = operand_layout(&q, i, passing);
         sn_value *moved = sn_distribute_move(d, op->func, op, op->operands[i], q.now[i], wanted);
+        if (may_pad(op) && !d->trial) moved = pad_partial(d, op, moved, passing & (sn_axes)~wanted.partial);
         if (!d->trial) sn_op_set_operand(op, i, moved);
         d->touched += local_bytes(&q, op->operands[i], wanted);
     }

@@ -117,6 +117,19 @@ const sn_layout *sn_target_of(const sn_distributor *d, const sn_op *op) {
     return op->mark && op->mark <= d->targets.count ? &d->targets.data[op->mark - 1] : NULL;
 }
 
+// The addends of a gradient are cut as it is, and may stay partial: rows of a table's gradient are summed where they
+// are kept.
+static void state_addends(sn_distributor *d, const sn_op *sum, sn_layout layout) {
+    if (sum->kind != SN_OP_ADD) return;
+    layout.partial = 0xff;
+    for (int i = 0; i < 2; i++) {
+        sn_value *addend = sum->operands[i];
+        if (addend->kind != SN_VALUE_RESULT || addend->uses.count != 1) continue;
+        set_target(d, addend, layout);
+        state_addends(d, addend->def, layout);
+    }
+}
+
 // The gradient that an update reads, and what it was scaled from, are moved to where the moments are.
 static void state_gradient(sn_distributor *d, sn_op *update) {
     sn_value *gradient = update->operands[1];
@@ -129,6 +142,7 @@ static void state_gradient(sn_distributor *d, sn_op *update) {
         set_target(d, gradient, layout);
         sn_op *def = gradient->kind == SN_VALUE_RESULT ? gradient->def : NULL;
         bool scales = def && def->kind == SN_OP_MUL && sn_type_count(def->operands[1]->type) == 1;
+        if (def) state_addends(d, def, layout);
         if (!def || !(scales || def->kind == SN_OP_CAST)) return;
         gradient = def->operands[0];
     }

@@ -19,6 +19,7 @@ static void run(sn_module *module, sn_pass_context *context) {
         [SN_OP_PAD] = sn_canonicalize_pad,
         [SN_OP_CONCAT] = sn_canonicalize_concat,
         [SN_OP_GATHER] = sn_canonicalize_gather,
+        [SN_OP_GATHER_ND] = sn_canonicalize_gather_nd,
         [SN_OP_REDUCE_SUM] = sn_canonicalize_reduction,
         [SN_OP_REDUCE_PROD] = sn_canonicalize_reduction,
         [SN_OP_REDUCE_MAX] = sn_canonicalize_reduction,

@@ -10,6 +10,7 @@ sn_value *sn_canonicalize_slice(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_pad(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_concat(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_gather(sn_rewriter *r, sn_op *op);
+sn_value *sn_canonicalize_gather_nd(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_reduction(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_matmul(sn_rewriter *r, sn_op *op);
 sn_value *sn_canonicalize_attention(sn_rewriter *r, sn_op *op);

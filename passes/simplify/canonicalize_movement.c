@@ -165,6 +165,16 @@ sn_value *sn_canonicalize_gather(sn_rewriter *r, sn_op *op) {
     return sn_build_reshape(b, sn_build_slice(b, x, starts, steps, slice.dim), type.rank, type.dim);
 }
 
+// Tuples of one index select rows: a gather, whose rows may be cut.
+sn_value *sn_canonicalize_gather_nd(sn_rewriter *r, sn_op *op) {
+    sn_value *indices = op->operands[1];
+    sn_type tuples = indices->type;
+    if (sn_op_int(op, "batch_dims") != 0 || tuples.dim[tuples.rank - 1] != 1) return NULL;
+    sn_builder *b = sn_rewriter_at(r, op);
+    indices = sn_build_reshape(b, indices, tuples.rank - 1, tuples.dim);
+    return sn_build_gather(b, op->operands[0], indices, 0);
+}
+
 // Over dims of size 1 there is nothing to reduce; mean(mean(x)) and its like stay.
 sn_value *sn_canonicalize_reduction(sn_rewriter *r, sn_op *op) {
     sn_type type = op->results[0]->type;
