@@ -30,9 +30,9 @@ static sn_type piece_type(sn_dtype dtype, int n, const sn_piece *pieces, bool lo
     return type;
 }
 
-// start + step * (index along axis), the index being a sum over the axis's pieces.
-static sn_value *local_iota(sn_localizer *l, int n, const sn_piece *pieces, int from, int to) {
-    sn_type type = piece_type(SN_I64, n, pieces, true), local = l->op->results[0]->type;
+// The index in the whole of each of the rank's elements along pieces [from, to) of a value: a sum over the pieces.
+static sn_value *whole_index(sn_localizer *l, int n, const sn_piece *pieces, int from, int to) {
+    sn_type type = piece_type(SN_I64, n, pieces, true);
     sn_value *index = NULL;
     for (int i = from; i < to; i++) {
         sn_value *term = sn_build_iota(&l->b, type, i), *start = piece_start(l, &pieces[i]);
@@ -40,7 +40,13 @@ static sn_value *local_iota(sn_localizer *l, int n, const sn_piece *pieces, int 
         if (pieces[i].after > 1) term = sn_build_binary_number(&l->b, SN_OP_MUL, term, (double)pieces[i].after);
         index = index ? sn_build_binary(&l->b, SN_OP_ADD, index, term) : term;
     }
-    if (!index) index = sn_build_splat(&l->b, type, 0);
+    return index ? index : sn_build_splat(&l->b, type, 0);
+}
+
+// start + step * (index along axis)
+static sn_value *local_iota(sn_localizer *l, int n, const sn_piece *pieces, int from, int to) {
+    sn_type local = l->op->results[0]->type;
+    sn_value *index = whole_index(l, n, pieces, from, to);
     int64_t step = sn_op_int(l->op, "step"), start = sn_op_int(l->op, "start");
     if (step != 1) index = sn_build_binary_number(&l->b, SN_OP_MUL, index, (double)step);
     if (start != 0) index = sn_build_binary_number(&l->b, SN_OP_ADD, index, (double)start);
@@ -152,8 +158,9 @@ void sn_localize_attention(sn_localizer *l, int64_t queries) {
     if (!sn_op_int(op, "causal") || !q->layout.dim[2]) return;
     sn_builder *b = &l->b;
     sn_type scores = sn_type_make(SN_I64, 2, (int64_t[]){q->type.dim[2], k->type.dim[2]});
-    sn_value *row = sn_build_iota(b, scores, 0);
-    row = sn_build_binary(b, SN_OP_ADD, row, sn_local_start(l, q->layout, 2, queries));
+    sn_piece pieces[SN_MAX_AXES + 1];
+    int n = sn_layout_pieces(l->mesh, q->layout, 2, queries, pieces);
+    sn_value *row = sn_build_reshape(b, whole_index(l, n, pieces, 0, n), 2, (int64_t[]){q->type.dim[2], 1});
     sn_value *sees = sn_build_binary(b, SN_OP_LESS_EQUAL, sn_build_iota(b, scores, 1), row);
     sn_dtype dtype = q->type.dtype;
     sn_value *mask = sn_build_where(b, sees, sn_build_constant(b, dtype, 0), sn_build_constant(b, dtype, -INFINITY));

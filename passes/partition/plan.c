@@ -241,24 +241,46 @@ static bool read_stages(const json_t *json, const char *subject, sn_diags *diags
     return true;
 }
 
+// ":2:1", where the axes of a dim cut it elsewhere than in nested blocks (ir/layout.h).
+static bool read_outers(const char **text, const sn_mesh *mesh, int dim, sn_layout *out) {
+    int64_t outer[SN_MAX_AXES];
+    if (**text != ':') return true;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        char *end;
+        if (!(out->dim[dim] >> a & 1)) continue;
+        if (*(*text)++ != ':') return false;
+        outer[a] = strtoll(*text, &end, 10);
+        if (end == *text || outer[a] < 1 || outer[a] > INT32_MAX) return false;
+        *text = end;
+    }
+    sn_layout_set_dim(mesh, out, dim, out->dim[dim], outer);
+    return true;
+}
+
+// "-", "tp" or "dp.tp"
+static bool read_axes(const char **text, const sn_mesh *mesh, sn_axes *used, sn_axes *out) {
+    for (;; ++*text) {
+        size_t length = strcspn(*text, ",.:}");
+        char name[sizeof mesh->name[0]] = "";
+        if (length == 0 || length >= sizeof name) return false;
+        memcpy(name, *text, length);
+        *text += length;
+        int axis = sn_mesh_axis(mesh, name);
+        if (strcmp(name, "-") != 0 && (axis < 0 || *used >> axis & 1)) return false;
+        if (axis >= 0) *out |= (sn_axes)(1 << axis), *used |= (sn_axes)(1 << axis);
+        if (**text != '.') return true;
+    }
+}
+
 // "{dp,-,a,b}": each axis of the mesh at most once; several axes of one dim are joined by '.' ("{dp.tp,-}").
 static bool read_layout(const char *text, const sn_mesh *mesh, sn_plan_layout *out) {
     sn_axes used = 0;
     if (*text++ != '{') return false;
     for (out->rank = 0;; out->rank++) {
         if (out->rank == SN_MAX_RANK) return false;
-        for (;;) {
-            size_t length = strcspn(text, ",.}");
-            char name[sizeof mesh->name[0]] = "";
-            if (length == 0 || length >= sizeof name) return false;
-            memcpy(name, text, length);
-            text += length;
-            int axis = sn_mesh_axis(mesh, name);
-            if (strcmp(name, "-") != 0 && (axis < 0 || used >> axis & 1)) return false;
-            if (axis >= 0) out->layout.dim[out->rank] |= (sn_axes)(1 << axis), used |= (sn_axes)(1 << axis);
-            if (*text != '.') break;
-            text++;
-        }
+        if (!read_axes(&text, mesh, &used, &out->layout.dim[out->rank]) ||
+            !read_outers(&text, mesh, out->rank, &out->layout))
+            return false;
         if (*text == '}') break;
         if (*text++ != ',') return false;
     }

@@ -159,7 +159,33 @@ static bool cuts_data(const sn_mesh *mesh, int axis) {
     return strcmp(mesh->name[axis], "dp") == 0 || strcmp(mesh->name[axis], "cp") == 0;
 }
 
+// The indices of a max_pool count the elements of a rank's part: they stay where they were made, and who reads them is
+// cut as they are. Read as anything but that, they must count the whole.
+static const sn_value *pinned_by(const sn_op *op, int *operand) {
+    for (*operand = 0; *operand < op->n_operands; ++*operand) {
+        const sn_value *value = op->operands[*operand];
+        bool indices = value->kind == SN_VALUE_RESULT && value->def->kind == SN_OP_MAX_POOL && value->index == 1;
+        if (op->kind == SN_OP_MAX_POOL_GRAD && indices) return value;
+    }
+    return NULL;
+}
+
+static bool counts_the_whole(const sn_op *op) {
+    if (op->kind != SN_OP_MAX_POOL) return false;
+    const sn_value *indices = op->results[1];
+    for (size_t i = 0; i < indices->uses.count; i++)
+        if (indices->uses.data[i].op->kind != SN_OP_MAX_POOL_GRAD) return true;
+    return indices->uses.count == 0 && sn_value_is_used(indices); // a result of the function
+}
+
 static void choose_cut(query *q, int axis) {
+    int pin;
+    const sn_value *pinned = pinned_by(q->op, &pin);
+    if (pinned && sn_layout_dim_of(q->now[pin], axis) >= 0) {
+        int dim = sn_layout_dim_of(q->now[pin], axis);
+        q->cuts.axis[axis] = sn_cut_of_dim(&q->cuts, q->now[pin], dim, &q->factors.operand[pin][dim], axis);
+    }
+    if (pinned || counts_the_whole(q->op)) return;
     sn_cut best = {.factor = -1}, tried[SN_MAX_FACTORS];
     double least = -1;
     int n = 0;

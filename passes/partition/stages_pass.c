@@ -10,8 +10,8 @@
 //
 // Parameters, their moments and their accumulators belong to the stage that uses the parameter first. A use in another
 // stage (a tied embedding) gets the parameter once per sequence (@stageN.tie) and returns its part of the gradient.
-#include "passes/memory/remat_structure.h"
 #include "passes/memory/remat.h"
+#include "passes/memory/remat_structure.h"
 #include "passes/partition/stages_assign.h"
 #include "passes/partition/stages_cut.h"
 #include "passes/pass.h"

@@ -1,7 +1,7 @@
 // Every sample model on meshes of named axes, ZeRO stages and micro-batches, against one device.
 //
 //     dist_test_meshes                    the set below
-//     dist_test_meshes MODEL MESH [FILE]  one of them, or another, with what differs most
+//     dist_test_meshes MODEL MESH|PLAN.json [FILE]  one of them, or another, with what differs most
 #include "tests/dist/mesh.h"
 
 static const double tolerance = 1e-8; // in f64: sums in another order; a wrong element is at 1e-3
@@ -25,7 +25,11 @@ static const char *const others[] = {"bert", "llama", "mixtral", "t5", "vit", "r
 
 static double compare(sample *s, const char *outline, const char **where) {
     sn_plan plan;
-    if (!sn_plan_from_outline(outline, &s->diags, &plan)) fail_msg("%s is no outline", outline);
+    json_t *json = strstr(outline, ".json") ? json_load_file(outline, 0, NULL) : NULL;
+    bool good = json ? sn_plan_from_json(json, outline, &s->diags, &s->diags.arena, &plan)
+                     : sn_plan_from_outline(outline, &s->diags, &plan);
+    json_decref(json);
+    if (!good) fail_msg("%s is no plan", outline);
     int64_t batch = 4 / plan.microbatches;
     batch = batch < sn_plan_axis_size(&plan, "dp") ? sn_plan_axis_size(&plan, "dp") : batch;
     if (!strstr(s->path, "-dyn")) batch = 4; // baked in: that of a micro-batch
