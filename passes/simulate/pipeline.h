@@ -1,0 +1,26 @@
+// The replay of one step of a pipeline from the times of its stages, in the orders of passes/schedule/pipeline_order.h.
+#pragma once
+#include "passes/partition/plan.h"
+
+// Seconds of one stage for one micro-batch.
+typedef struct sn_stage_times {
+    double forward;
+    double backward_input, backward_weight; // their sum is the backward pass where the schedule does not split it
+    double to_next, to_previous;            // from the end of a pass to the arrival of its result at that stage
+} sn_stage_times;
+
+typedef struct sn_pipeline_case {
+    sn_pipeline schedule;
+    int ranks, chunks, microbatches;
+    const sn_stage_times *stages; // [ranks * chunks]; stage s runs on rank s mod ranks
+} sn_pipeline_case;
+
+typedef struct sn_pipeline_replay {
+    double seconds;
+    double busy;   // of the busiest rank
+    double bubble; // seconds that the busiest rank waits
+    int busiest;
+} sn_pipeline_replay;
+
+// As sn_pipeline_order_of requires: chunks > 1 with interleaving alone, and then a multiple of `ranks` micro-batches.
+sn_pipeline_replay sn_pipeline_simulate(const sn_pipeline_case *pipeline);
