@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/package/link.h"
 #include "backend/package/report.h"
+#include "backend/verify/verify.h"
 #include "base/file.h"
 #include "passes/partition/stages.h"
 #include "runtime/package.h"
@@ -51,6 +52,17 @@ static sn_status write_all(const sn_package_request *request, const sn_package *
     return status;
 }
 
+// A schedule that is not sound is a bug of ours, and no program is better than a wrong one.
+static void verify(const sn_schedules *schedules, sn_arena *arena) {
+    sn_findings findings = {0};
+    sn_schedules_verify(schedules, 0, arena, &findings);
+    if (!findings.count) return;
+    sn_str text = {0};
+    for (size_t i = 0; i < findings.count; i++)
+        sn_str_printf(&text, "\n  %s: %s", sn_finding_name(findings.data[i].kind), findings.data[i].text);
+    SN_BUG("verify-schedule:%s", sn_str_text(&text));
+}
+
 bool sn_package_build(sn_module *module, const sn_package_request *request, sn_diags *diags) {
     sn_kernels kernels;
     size_t errors = diags->errors;
@@ -68,6 +80,7 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
                           &schedules.classes.items[schedules.classes.count++]);
     sn_status wrong = sn_schedules_check(&schedules);
     if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
+    verify(&schedules, &arena);
     sn_schedules_write(&schedules, &text);
     void *library = NULL;
     size_t bytes = 0;

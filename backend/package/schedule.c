@@ -51,10 +51,23 @@ static sn_dims dims_of(writer *w, sn_type type) {
     return dims;
 }
 
+// What one function keeps for another is written where the other's argument lies: the two are one buffer.
+static int64_t kept_buffer(const writer *w, const sn_value *storage) {
+    if (storage->kind != SN_VALUE_RESULT || !storage->place.slots) return -1;
+    for (size_t i = 0; i < w->buffers.count; i++)
+        if (w->buffers.data[i].offset == storage->place.offset) return (int64_t)i;
+    return -1;
+}
+
 // value->id is the buffer's index plus one, for values with storage of their own.
 static int64_t buffer_of(writer *w, sn_value *storage) {
     if (storage->id) return (int64_t)storage->id - 1;
     SN_CHECK(storage->place.placed);
+    int64_t kept = kept_buffer(w, storage);
+    if (kept >= 0) {
+        storage->id = (uint32_t)kept + 1;
+        return kept;
+    }
     const char *name = storage->name;
     if (!name && storage->kind == SN_VALUE_RESULT)
         name = sn_arena_printf(w->arena, "%s.%zu", sn_op_name(storage->def->kind), w->buffers.count);
@@ -382,7 +395,10 @@ static void write_args(writer *w) {
                 continue;
             }
             sn_map_put(&w->args, arg->name, arg);
-            if (sn_is_kept_name(arg->name)) continue;
+            if (sn_is_kept_name(arg->name)) {
+                buffer_of(w, arg);
+                continue;
+            }
             size_t k = 0;
             while (k < sizeof known / sizeof *known && strcmp(known[k].name, arg->name) != 0) k++;
             if (k < sizeof known / sizeof *known) {

@@ -27,7 +27,6 @@ typedef struct sn_collective {
 // One side of a pipeline transfer (sn_do_transfer) in host addresses.
 typedef struct sn_transfer {
     bool send;
-    sn_stream stream;
     int peer;    // rank; may be this one
     int64_t tag; // of channel and micro-batch
     void *data;  // read by a send

@@ -22,9 +22,9 @@ typedef struct group {
 typedef struct mpi {
     sn_comm base;
     SN_VEC(group) groups;
-    MPI_Comm world;                      // ours, apart from MPI_COMM_WORLD
-    MPI_Comm transfers[SN_STREAM_COUNT]; // MPI_COMM_NULL without a pipeline
-    sn_outbox *outbox;                   // NULL without a pipeline
+    MPI_Comm world;     // ours, apart from MPI_COMM_WORLD
+    MPI_Comm transfers; // MPI_COMM_NULL without a pipeline; of all streams, tags tell them apart
+    sn_outbox *outbox;  // NULL without a pipeline
 } mpi;
 
 // Pieces keep the library's temporary buffers small, and counts within an int.
@@ -197,7 +197,7 @@ static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {
         }
     }
     if (!transfers) return SN_OK;
-    for (int i = 0; i < SN_STREAM_COUNT; i++) SN_TRY(check(MPI_Comm_dup(m->world, &m->transfers[i]), "groups"));
+    SN_TRY(check(MPI_Comm_dup(m->world, &m->transfers), "groups"));
     return sn_outbox_create(&m->outbox);
 }
 
@@ -219,8 +219,8 @@ static sn_status receive(MPI_Comm comm, int from, int tag, void *data, size_t by
 static sn_status transfer(sn_comm *comm, const sn_transfer *t) {
     mpi *m = (mpi *)comm;
     SN_CHECK(m->outbox);
-    if (!t->send) return receive(m->transfers[t->stream], t->peer, (int)t->tag, t->data, t->bytes);
-    return check(sn_outbox_send(m->outbox, m->transfers[t->stream], t->peer, (int)t->tag, t->data, t->bytes), "send");
+    if (!t->send) return receive(m->transfers, t->peer, (int)t->tag, t->data, t->bytes);
+    return check(sn_outbox_send(m->outbox, m->transfers, t->peer, (int)t->tag, t->data, t->bytes), "send");
 }
 
 static sn_status give(sn_comm *comm, int peer, const void *data, size_t bytes) {
@@ -239,8 +239,7 @@ static sn_status take(sn_comm *comm, int peer, void *data, size_t bytes) {
 static void destroy(sn_comm *comm) {
     mpi *m = (mpi *)comm;
     sn_outbox_destroy(m->outbox);
-    for (int i = 0; i < SN_STREAM_COUNT; i++)
-        if (m->transfers[i] != MPI_COMM_NULL) MPI_Comm_free(&m->transfers[i]);
+    if (m->transfers != MPI_COMM_NULL) MPI_Comm_free(&m->transfers);
     for (size_t i = 0; i < m->groups.count; i++) MPI_Comm_free(&m->groups.data[i].comm);
     sn_vec_free(&m->groups);
     if (m->world != MPI_COMM_NULL) MPI_Comm_free(&m->world);
@@ -281,7 +280,7 @@ sn_status sn_comm_mpi_create(bool threads, sn_comm **out) {
     mpi *m = sn_alloc(sizeof *m);
     m->base.vtable = &vtable;
     m->world = MPI_COMM_NULL;
-    for (int i = 0; i < SN_STREAM_COUNT; i++) m->transfers[i] = MPI_COMM_NULL;
+    m->transfers = MPI_COMM_NULL;
     int wanted = threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, provided;
     sn_status status = check(MPI_Init_thread(NULL, NULL, wanted, &provided), "start");
     if (!status && provided < wanted) status = sn_status_make("MPI does not support several threads");

@@ -111,7 +111,6 @@ static sn_status communicate_instr(sn_executor *e, const sn_instr *in, int64_t m
         const sn_do_transfer *t = &in->transfer;
         int64_t part = micro_batch < 0 ? 0 : micro_batch;
         sn_transfer transfer = {.send = in->kind == SN_INSTR_SEND,
-                                .stream = in->stream,
                                 .peer = (int)(e->comm->rank + (t->peer - e->coordinate) * e->to_peer),
                                 .tag = t->channel * e->schedule->micro_batches + part,
                                 .data = address(e, t->view, micro_batch),

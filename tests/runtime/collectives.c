@@ -74,13 +74,13 @@ static void check_transfers(sn_comm *comm, int64_t micro_batches) {
     for (int peer = 0; peer < comm->ranks; peer++) {
         for (int64_t tag = 0; tag < micro_batches; tag++) {
             for (int64_t i = 0; i < COUNT; i++) data[i] = item(comm->rank + 10 * tag, i);
-            sn_transfer t = {true, SN_STREAM_COMPUTE, peer, tag, data, COUNT * sizeof *data};
+            sn_transfer t = {true, peer, tag, data, COUNT * sizeof *data};
             must(comm, comm->vtable->transfer(comm, &t));
         }
     }
     for (int peer = comm->ranks - 1; peer >= 0; peer--) {
         for (int64_t tag = micro_batches - 1; tag >= 0; tag--) {
-            sn_transfer t = {false, SN_STREAM_COMPUTE, peer, tag, data, COUNT * sizeof *data};
+            sn_transfer t = {false, peer, tag, data, COUNT * sizeof *data};
             must(comm, comm->vtable->transfer(comm, &t));
             for (int64_t i = 0; i < COUNT; i++)
                 if (data[i] != item(peer + 10 * tag, i)) comm->vtable->abort(comm, "a transfer brings other numbers\n");
