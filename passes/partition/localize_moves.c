@@ -11,6 +11,7 @@
 // The digit of an axis in the local dim of a rank that holds this axis whole: `outer` less what other axes take.
 static int64_t local_outer(const sn_mesh *mesh, sn_layout with_axis, int dim, int axis, sn_axes whole) {
     int64_t outers[SN_MAX_AXES], outer;
+    SN_CHECK(with_axis.dim[dim] >> axis & 1);
     sn_layout_outers(mesh, with_axis, dim, outers);
     outer = outers[axis];
     for (int a = 0; a < mesh->n_axes; a++) {

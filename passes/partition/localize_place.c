@@ -171,6 +171,9 @@ void sn_localize_attention(sn_localizer *l, int64_t queries) {
     operands[at] = mask;
     sn_attr attrs[] = {sn_attr_float("scale", sn_op_float(op, "scale")), sn_attr_int("causal", 0)};
     masked = sn_build(b, op->kind, at + 1, operands, 2, attrs, NULL);
-    for (int i = 0; i < op->n_results; i++) sn_value_replace(op->results[i], masked->results[i]);
+    for (int i = 0; i < op->n_results; i++) {
+        masked->results[i]->layout = op->results[i]->layout; // for moves of it
+        sn_value_replace(op->results[i], masked->results[i]);
+    }
     sn_op_erase(op);
 }
