@@ -3,7 +3,7 @@
 # executables on 2 to 8 CPU ranks: losses, gradients and parameters after an AdamW step equal one rank's to 1e-5. Draws
 # are numbered from FIRST; one is repeated with COUNT 1. Models beside those of the project: SENNIT_MODELS=folder.
 # test_layouts.c draws layouts as well, without executables.
-count=${2:-6} first=${3:-1}
+count=${2:-4} first=${3:-1}
 . "$(dirname "$0")/lib.sh"
 
 for folder in "$models" ${SENNIT_MODELS:+"$SENNIT_MODELS"}; do
