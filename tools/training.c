@@ -269,13 +269,13 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     good = good && plugins;
     if (good) training.accumulate = plan.microbatches;
     int parts = good ? batch_parts(options, &plan) : 1;
+    // A plan's batch stands in for --batch: build->batch is what the model itself sees.
+    int64_t batch = good && plan.batch ? plan.batch / parts : build->batch;
     if (build->ranks && good && build->ranks != sn_plan_ranks(&plan))
         plan = sn_plan_data_parallel(build->ranks, training.accumulate);
     if (good) training.splits = sn_plan_stage_count(&plan) > 1;
     training.with_gradients |= build->with_gradients;
     const char *data = sn_options_text(options, "data", NULL);
-    // A plan's batch stands in for --batch: build->batch is what the model itself sees.
-    int64_t batch = good && plan.batch ? plan.batch / parts : build->batch;
     good = good && sn_model_source_open(options->arguments.data[0], options, data, batch, parts, mode, diags, &source);
     if (good) module = sn_onnx_import(source.model, &source.import, diags);
     if (module && !check_model(&plan, module, options->arguments.data[0], diags)) {

@@ -4,7 +4,7 @@
 // the best step found: the best candidate is optimal for the cost model, and what was left out says by how much.
 #include "passes/partition/search.h"
 
-#include "passes/partition/search_stages.h"
+#include "passes/partition/search_price.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,23 +14,17 @@
 enum {
     MOST_RUNNERS = 6,
     MOST_FIRST = 8,
-    MOST_SOLVED = 24,
+    MOST_SOLVED = 64,
     MOST_TENSOR = 64,
     MOST_CONTEXT = 16,
     MOST_MICRO = 64,
     MOST_CHUNKS = 16
 };
 
-struct sn_search {
-    sn_search_request request;
-    sn_arena *arena;
-    sn_cost_model model; // of the slowest kind of device
-    sn_evaluator *evaluator;
-    int *before; // see sn_stage_context
-    int64_t devices;
-    double *speed, *limits; // of each node kind, against the slowest
-    bool uneven;
-};
+typedef struct noted {
+    int property, value;
+    sn_candidate candidate;
+} noted;
 
 // One run: what was found so far.
 typedef struct run {
@@ -40,8 +34,8 @@ typedef struct run {
     double best_excess;
     sn_candidate closest;      // to fitting
     SN_VEC(sn_candidate) kept; // estimates worth an exact look, and the best of each property
-    SN_VEC(sn_alternative) alternatives;
-    double dropped_bound; // least bound of what was not solved
+    SN_VEC(noted) noted;       // the best candidate of each value of each property
+    double dropped_bound;      // least bound of what was not solved
     long candidates, solved;
 } run;
 
@@ -88,175 +82,7 @@ sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena) {
 
 void sn_search_free(sn_search *search) {
     sn_evaluator_free(search->evaluator);
-}
-
-// Ranks of the axes: tp innermost, then cp; pp outermost, or dp.
-static int64_t stride_of_data(const sn_candidate *c) {
-    return (int64_t)c->setting.tp * c->setting.cp * (c->data_outside ? c->pp : 1);
-}
-
-static int64_t stride_of_pipeline(const sn_candidate *c) {
-    return (int64_t)c->setting.tp * c->setting.cp * (c->data_outside ? 1 : c->dp);
-}
-
-static double collective(const sn_search *s, sn_op_kind kind, double bytes, const sn_group *group) {
-    return group->ranks > 1 ? sn_cost_collective(&s->model, kind, bytes, group) : 0;
-}
-
-// The devices of a stage: with pp outermost a block of ranks, else some of every group.
-static void pace_stages(const sn_search *s, const sn_candidate *c, double scale, double *speed, double *limits) {
-    const sn_cluster *cluster = s->request.cluster;
-    int64_t per_stage = s->devices / c->pp;
-    for (int i = 0; i < c->pp * c->chunks; i++) {
-        double slowest = INFINITY;
-        limits[i] = INFINITY;
-        int64_t first = c->data_outside ? 0 : (i % c->pp) * per_stage, begin = 0;
-        int64_t end = c->data_outside ? s->devices : first + per_stage;
-        for (int k = 0; k < cluster->n_kinds; k++) {
-            int64_t after = begin + cluster->nodes[k].count * cluster->nodes[k].devices;
-            if (begin < end && after > first) {
-                slowest = fmin(slowest, pace(cluster->nodes[k].device));
-                limits[i] = fmin(limits[i], cluster->nodes[k].memory * scale);
-            }
-            begin = after;
-        }
-        speed[i] = pace(s->model.device) / slowest;
-    }
-}
-
-static sn_stage_context make_context(const run *r, sn_candidate *c, const sn_block_cost *costs, double *paces) {
-    const sn_search *s = r->search;
-    sn_stage_context x = {
-        .blocks = s->request.blocks, .costs = costs, .before = s->before, .candidate = c, .stages = c->pp * c->chunks};
-    x.limit = s->request.cluster->nodes[0].memory * r->limit_scale;
-    if (s->uneven) {
-        x.speed = paces;
-        x.limits = paces + x.stages;
-        pace_stages(s, c, r->limit_scale, paces, paces + x.stages);
-    }
-    if (c->pp > 1) {
-        sn_group pair = sn_cluster_group(s->request.cluster, 0, 2, stride_of_pipeline(c));
-        double bytes = 0;
-        for (int k = 0; k < x.blocks->n_classes; k++) bytes = fmax(bytes, costs[k].input);
-        x.message = sn_cost_message(&s->model, bytes, &pair);
-    }
-    if (c->zero >= 2 && c->dp > 1) {
-        // A rate: what a gigabyte takes, so that latency counts as for large buckets.
-        sn_group group = sn_cluster_group(s->request.cluster, 0, c->dp, stride_of_data(c));
-        x.scatter = collective(s, SN_OP_REDUCE_SCATTER, 1e9, &group) / 1e9;
-        if (c->zero >= 3) x.gather = c->dp * collective(s, SN_OP_ALL_GATHER, 1e9, &group) / 1e9;
-    }
-    return x;
-}
-
-// Once a step: gradients over dp and cp, the update, and the parameters' way back.
-static double once_a_step(const run *r, sn_candidate *c, const sn_block_cost *costs, const sn_stage_report *stage) {
-    const sn_search *s = r->search;
-    const sn_blocks *blocks = s->request.blocks;
-    double gradients = 0, parameters = 0, update = 0, reduce = 0;
-    int n = blocks->n_classes;
-    for (int k = 0; k < n; k++) {
-        int count = s->before[stage->end * n + k] - s->before[stage->first * n + k];
-        gradients += count * costs[k].gradients;
-        parameters += count * costs[k].parameters;
-        update += count * costs[k].update;
-        reduce += count * costs[k].reduce;
-    }
-    sn_group data = sn_cluster_group(s->request.cluster, 0, c->dp, stride_of_data(c));
-    sn_group context = sn_cluster_group(s->request.cluster, 0, c->setting.cp, c->setting.tp);
-    double sync = reduce + collective(s, SN_OP_ALL_REDUCE, gradients, &context);
-    if (c->zero == 0) sync += collective(s, SN_OP_ALL_REDUCE, gradients, &data);
-    if (c->zero == 1) sync += collective(s, SN_OP_REDUCE_SCATTER, gradients, &data);
-    if (c->zero == 1 || c->zero == 2) sync += collective(s, SN_OP_ALL_GATHER, parameters, &data);
-    if (c->zero >= 1) update /= c->dp;
-    c->sync = fmax(c->sync, sync);
-    c->update = fmax(c->update, update);
-    return sync + update;
-}
-
-// What the closed forms of passes/schedule/pipeline_order.c need of the stages.
-typedef struct pipeline_sums {
-    double sum, longest_rank, longest_stage;
-    double fill;                             // of all stages but the last: forward + backward of inputs - of weights
-    double without_weights, longest_without; // forward + backward of inputs
-    double least_weights;
-} pipeline_sums;
-
-static double pipeline_seconds(const run *r, const sn_candidate *c, const pipeline_sums *p) {
-    double m = c->microbatches;
-    if (r->search->request.objective == SN_OBJECTIVE_STEADY) return p->longest_rank;
-    if (r->search->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + c->pp * c->chunks) * p->longest_rank;
-    switch (c->schedule) {
-    case SN_PIPELINE_INTERLEAVED:
-        return m * p->longest_rank + (c->pp - 1) * p->longest_stage;
-    case SN_PIPELINE_ZERO_BUBBLE:
-        // With fewer micro-batches than ranks the gradients of weights have all run before the pipeline is empty.
-        return fmax(m * p->longest_rank + fmax(0, p->fill),
-                    p->without_weights + (m - 1) * p->longest_without + p->least_weights);
-    default:
-        return p->sum + (m - 1) * p->longest_rank;
-    }
-}
-
-// Fills everything of a candidate from its cut.
-static void price(const run *r, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
-    pipeline_sums p = {.least_weights = INFINITY};
-    double once = 0, *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
-    c->memory = c->excess = c->sync = c->update = 0;
-    double *bytes = sn_alloc((size_t)c->pp * sizeof *bytes);
-    for (int i = 0; i < x->stages; i++) {
-        sn_stage_report report;
-        (void)sn_stage_cost(x, i, cut[i], cut[i + 1], &report);
-        double seconds = report.forward + report.backward_input + report.backward_weight;
-        double without = report.forward + report.backward_input;
-        p.sum += seconds;
-        ranks[i % c->pp] += seconds;
-        bytes[i % c->pp] += sn_memory_classes_total(&report.memory);
-        if (ranks[i % c->pp] > ranks[c->binding % c->pp] || i == 0) c->binding = i;
-        p.longest_rank = fmax(p.longest_rank, ranks[i % c->pp]);
-        p.longest_stage = fmax(p.longest_stage, seconds);
-        p.longest_without = fmax(p.longest_without, without);
-        p.without_weights += without;
-        p.least_weights = fmin(p.least_weights, report.backward_weight);
-        if (i < x->stages - 1) p.fill += without - report.backward_weight;
-        once = fmax(once, once_a_step(r, c, x->costs, &report));
-        if (stages) stages[i] = report;
-    }
-    for (int i = 0; i < c->pp; i++) {
-        double limit = x->limits ? x->limits[i] : x->limit;
-        if (bytes[i] > c->memory) c->memory = bytes[i], c->fullest = i;
-        c->excess = fmax(c->excess, bytes[i] - limit);
-    }
-    c->pipeline = pipeline_seconds(r, c, &p);
-    c->step = c->pipeline + once;
-    c->n_stages = x->stages;
-    c->stages = stages;
-    if (r->search->request.objective != SN_OBJECTIVE_STEP) c->step = c->pipeline;
-    sn_free(ranks);
-    sn_free(bytes);
-}
-
-// No cut does better than one whose stages all take the same time, none computes anything again, and nothing waits.
-static double bound_of(const run *r, const sn_candidate *c, const sn_stage_context *x) {
-    double total = 0, longest = 0, fastest = 1, m = c->microbatches, weights = 0, least_fill = 0;
-    for (int k = 0; k < x->blocks->n_classes; k++) {
-        const sn_block_cost *cost = &x->costs[k];
-        double seconds = cost->forward + cost->backward_input + cost->backward_weight +
-                         2 * x->gather * cost->parameters + x->scatter * cost->gradients;
-        total += x->blocks->classes[k].count * seconds;
-        longest = fmax(longest, seconds);
-        least_fill += x->blocks->classes[k].count * (cost->forward + cost->backward_input - cost->backward_weight);
-    }
-    for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]), weights += 1 / x->speed[i];
-    if (!x->speed) weights = x->stages;
-    total *= x->speed ? c->pp * c->chunks / weights : 1;
-    double each = fmax(total / c->pp, longest * fastest), messages = 2 * x->message * (x->stages - 1);
-    if (r->search->request.objective == SN_OBJECTIVE_STEADY) return each;
-    if (r->search->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + x->stages) * total / x->stages;
-    double busy = m * each;
-    if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) return busy + fmax(0, least_fill * fastest * (c->pp - 1) / c->pp * 0.5);
-    if (c->schedule == SN_PIPELINE_INTERLEAVED) return busy + (c->pp - 1) * total / x->stages;
-    return total + messages + (m - 1) * each;
+    sn_vec_free(&search->groups);
 }
 
 static bool same_outline(const sn_candidate *a, const sn_candidate *b) {
@@ -265,37 +91,82 @@ static bool same_outline(const sn_candidate *a, const sn_candidate *b) {
            a->zero == b->zero && a->setting.boundary == b->setting.boundary && a->data_outside == b->data_outside;
 }
 
-static void note_alternative(run *r, const char *axis, const char *value, const sn_candidate *c) {
-    for (size_t i = 0; i < r->alternatives.count; i++) {
-        sn_alternative *a = &r->alternatives.data[i];
-        if (strcmp(a->axis, axis) != 0 || strcmp(a->value, value) != 0) continue;
-        const sn_candidate *old = &a->candidate;
-        bool priced = c->n_stages > 0, old_priced = old->n_stages > 0; // else a bound
-        bool better = priced != old_priced                     ? priced
-                      : (c->excess <= 0) != (old->excess <= 0) ? c->excess <= 0
-                      : c->excess > 0                          ? c->excess < old->excess
-                                                               : c->step < old->step;
-        if (better) a->candidate = *c;
-        return;
-    }
-    sn_vec_push(&r->alternatives, (sn_alternative){axis, sn_arena_strdup(r->search->arena, value), *c});
+// What a candidate is compared by: "why not tp=4" names the best candidate with tp=4.
+typedef struct property {
+    const char *name;
+    int (*value)(const sn_candidate *c); // -1: it does not apply
+} property;
+
+static int tensor_of(const sn_candidate *c) {
+    return c->setting.tp;
+}
+static int pipeline_of(const sn_candidate *c) {
+    return c->pp;
+}
+static int data_of(const sn_candidate *c) {
+    return c->dp;
+}
+static int context_of(const sn_candidate *c) {
+    return c->setting.cp;
+}
+static int zero_of(const sn_candidate *c) {
+    return c->zero;
+}
+static int micro_of(const sn_candidate *c) {
+    return (int)c->setting.micro;
+}
+static int schedule_of(const sn_candidate *c) {
+    return (int)c->schedule;
+}
+static int boundary_of(const sn_candidate *c) {
+    return c->setting.tp > 1 ? c->setting.boundary : -1;
 }
 
-static void note_number(run *r, const char *axis, int64_t number, const sn_candidate *c) {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, number);
-    note_alternative(r, axis, text, c);
+static const property properties[] = {{"tp", tensor_of},         {"pp", pipeline_of},      {"dp", data_of},
+                                      {"cp", context_of},        {"zero", zero_of},        {"micro-batch", micro_of},
+                                      {"schedule", schedule_of}, {"sequence", boundary_of}};
+enum { PROPERTIES = sizeof properties / sizeof *properties };
+
+static bool is_better(const sn_candidate *c, const sn_candidate *old) {
+    bool priced = c->n_stages > 0, old_priced = old->n_stages > 0; // else a bound
+    if (priced != old_priced) return priced;
+    if ((c->excess <= 0) != (old->excess <= 0)) return c->excess <= 0;
+    return c->excess > 0 ? c->excess < old->excess : c->step < old->step;
 }
 
 static void note_alternatives(run *r, const sn_candidate *c) {
-    note_number(r, "tp", c->setting.tp, c);
-    note_number(r, "pp", c->pp, c);
-    note_number(r, "dp", c->dp, c);
-    note_number(r, "cp", c->setting.cp, c);
-    note_number(r, "zero", c->zero, c);
-    note_number(r, "micro-batch", c->setting.micro, c);
-    note_alternative(r, "schedule", sn_pipeline_name(c->schedule), c);
-    if (c->setting.tp > 1) note_alternative(r, "sequence", c->setting.boundary ? "cut" : "whole", c);
+    for (int p = 0; p < PROPERTIES; p++) {
+        int value = properties[p].value(c);
+        size_t i = 0;
+        while (i < r->noted.count && (r->noted.data[i].property != p || r->noted.data[i].value != value)) i++;
+        if (value >= 0 && i == r->noted.count)
+            sn_vec_push(&r->noted, (noted){p, value, *c});
+        else if (value >= 0 && is_better(c, &r->noted.data[i].candidate))
+            r->noted.data[i].candidate = *c;
+    }
+}
+
+static int by_property(const void *left, const void *right) {
+    const noted *a = left, *b = right;
+    return a->property != b->property ? a->property - b->property : (a->value > b->value) - (a->value < b->value);
+}
+
+static const char *value_text(const noted *n, sn_arena *arena) {
+    if (properties[n->property].value == schedule_of) return sn_pipeline_name((sn_pipeline)n->value);
+    if (properties[n->property].value == boundary_of) return n->value ? "cut" : "whole";
+    return sn_arena_printf(arena, "%d", n->value);
+}
+
+static void read_alternatives(run *r, sn_search_result *out) {
+    sn_arena *arena = r->search->arena;
+    for (size_t i = 0; i < r->kept.count; i++) note_alternatives(r, &r->kept.data[i]);
+    if (r->noted.count) qsort(r->noted.data, r->noted.count, sizeof *r->noted.data, by_property);
+    out->alternatives = SN_NEW_N(arena, sn_alternative, r->noted.count + 1);
+    for (size_t i = 0; i < r->noted.count; i++) {
+        const noted *n = &r->noted.data[i];
+        out->alternatives[out->n_alternatives++] =
+            (sn_alternative){properties[n->property].name, value_text(n, arena), n->candidate};
+    }
 }
 
 // Prices an outline with an even cut.
@@ -303,12 +174,12 @@ static void consider(run *r, sn_candidate *c, const sn_block_cost *costs) {
     int stages = c->pp * c->chunks;
     r->candidates++;
     double *paces = r->search->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
-    sn_stage_context x = make_context(r, c, costs, paces);
-    c->bound = bound_of(r, c, &x);
+    sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
+    c->bound = sn_price_bound(r->search, c, &x);
     if (c->bound < r->best * 1.25) {
         int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
         sn_stages_even(&x, cut);
-        price(r, c, &x, cut, NULL);
+        sn_price(r->search, c, &x, cut, NULL);
         if (c->excess <= 0) {
             r->best = fmin(r->best, c->step);
         } else if (c->excess < r->best_excess) {
@@ -408,7 +279,7 @@ static bool solve(run *r, sn_candidate *c) {
     const sn_block_cost *costs = sn_evaluator_costs(s->evaluator, c->setting);
     int stages = c->pp * c->chunks;
     double *paces = s->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
-    sn_stage_context x = make_context(r, c, costs, paces);
+    sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
     int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
     // The exact cut is exact for flushed 1F1B; for the other schedules it is a second guess beside the even one.
     double weight = c->schedule == SN_PIPELINE_1F1B || c->schedule == SN_PIPELINE_GPIPE
@@ -417,9 +288,11 @@ static bool solve(run *r, sn_candidate *c) {
     long work = 0;
     sn_candidate even = *c;
     sn_stages_even(&x, cut);
-    price(r, &even, &x, cut, SN_NEW_N(s->arena, sn_stage_report, stages));
-    bool exact = stages == 1 || sn_stages_exact(&x, weight, cut, &work);
-    if (exact) price(r, c, &x, cut, SN_NEW_N(s->arena, sn_stage_report, stages));
+    sn_price(r->search, &even, &x, cut, SN_NEW_N(s->arena, sn_stage_report, stages));
+    sn_stage_context cutting = x;
+    if (c->chunks > 1) cutting.limits = NULL, cutting.limit = INFINITY; // sn_price shares a rank's memory out
+    bool exact = stages == 1 || sn_stages_exact(&cutting, weight, cut, &work);
+    if (exact) sn_price(r->search, c, &x, cut, SN_NEW_N(s->arena, sn_stage_report, stages));
     bool prefer_even = !exact || (even.excess <= 0 && (c->excess > 0 || even.step < c->step));
     if (prefer_even) *c = even;
     c->exact = exact;
@@ -427,6 +300,16 @@ static bool solve(run *r, sn_candidate *c) {
     sn_free(cut);
     sn_free(paces);
     return c->excess <= 0;
+}
+
+static void tighten(run *r, sn_candidate *c) {
+    const sn_search *s = r->search;
+    int stages = c->pp * c->chunks;
+    double *paces = s->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
+    sn_stage_context x =
+        sn_price_context(r->search, r->limit_scale, c, sn_evaluator_costs(s->evaluator, c->setting), paces);
+    c->bound = sn_price_tight_bound(r->search, c, &x);
+    sn_free(paces);
 }
 
 // The best estimates get exact stages first; then, in the order of their bounds, what could still be better.
@@ -437,6 +320,8 @@ static void solve_promising(run *r, sn_search_result *out) {
     qsort(list, count, sizeof *list, by_step);
     for (size_t i = 0; i < first; i++)
         if (list[i].bound < best && solve(r, &list[i])) best = fmin(best, list[i].step);
+    for (size_t i = first; i < count; i++)
+        if (list[i].bound < best) tighten(r, &list[i]);
     if (count > first) qsort(list + first, count - first, sizeof *list, by_bound);
     r->dropped_bound = INFINITY;
     for (size_t i = first; i < count && list[i].bound < best; i++) {
@@ -469,7 +354,7 @@ bool sn_search_run(sn_search *search, double memory_scale, sn_search_result *out
         return false;
     }
     solve_promising(&r, out);
-    for (size_t i = 0; i < r.kept.count; i++) note_alternatives(&r, &r.kept.data[i]);
+    read_alternatives(&r, out);
     if (!out->feasible) {
         out->best = r.closest;
         (void)solve(&r, &out->best);
@@ -477,11 +362,8 @@ bool sn_search_run(sn_search *search, double memory_scale, sn_search_result *out
     out->lower_bound = fmin(out->best.step, r.dropped_bound);
     out->candidates = r.candidates;
     out->solved = r.solved;
-    out->n_alternatives = (int)r.alternatives.count;
-    out->alternatives =
-        sn_arena_copy(search->arena, r.alternatives.data, r.alternatives.count * sizeof *r.alternatives.data);
     sn_vec_free(&r.kept);
-    sn_vec_free(&r.alternatives);
+    sn_vec_free(&r.noted);
     return true;
 }
 

@@ -37,9 +37,7 @@ static totals sum_blocks(const sn_stage_context *x, int first, int end) {
     return t;
 }
 
-// Micro-batches that stage `index` holds at once, as passes/schedule/pipeline_order.c orders them. A chunk of an
-// interleaved rank counts its share of what the rank holds.
-static double in_flight(const sn_candidate *c, int index) {
+double sn_stage_in_flight(const sn_candidate *c, int index) {
     int rank = index % c->pp;
     double most = c->microbatches;
     switch (c->schedule) {
@@ -74,7 +72,7 @@ double sn_memory_classes_total(const sn_memory_classes *m) {
 
 static void fill_report(const sn_stage_context *x, int index, int first, int end, const totals *t, sn_remat remat,
                         sn_stage_report *out) {
-    double held = in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+    double held = sn_stage_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
     double message = index ? x->message : 0;
     *out = (sn_stage_report){.first = first, .end = end, .remat = remat, .in_flight = held};
     out->forward = t->forward * speed + message + x->gather * t->parameters;
@@ -88,24 +86,35 @@ static void fill_report(const sn_stage_context *x, int index, int first, int end
     out->saved = sn_memory_classes_total(&kept) - sn_memory_classes_total(&out->memory);
 }
 
-double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, sn_stage_report *out) {
-    totals t = sum_blocks(x, first, end);
-    double held = in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+// Seconds of a stage with these sums; INFINITY, and the rematerialisation of least memory, when nothing fits.
+static double cost_of(const sn_stage_context *x, int index, const totals *t, sn_remat *chosen) {
+    double held = sn_stage_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
     double limit = (x->limits ? x->limits[index] : x->limit) / x->candidate->chunks;
     double best = INFINITY, least = INFINITY;
-    sn_remat chosen = SN_REMAT_NONE, smallest = SN_REMAT_NONE;
-    for (int r = 0; r < SN_REMAT_COUNT; r++) {
-        sn_memory_classes memory = stage_memory(x, &t, (sn_remat)r, held);
+    for (int r = 0; r < SN_REMAT_COUNT && !isfinite(best); r++) {
+        // In the order of the enumeration each saves more and takes longer.
+        sn_memory_classes memory = stage_memory(x, t, (sn_remat)r, held);
         double bytes = sn_memory_classes_total(&memory);
-        if (bytes < least) least = bytes, smallest = (sn_remat)r;
-        if (bytes > limit || t.again[r] >= best) continue;
-        best = t.again[r];
-        chosen = (sn_remat)r;
+        if (bytes < least && !isfinite(best)) least = bytes, *chosen = (sn_remat)r;
+        if (bytes <= limit) best = t->again[r], *chosen = (sn_remat)r;
     }
-    if (out) fill_report(x, index, first, end, &t, isfinite(best) ? chosen : smallest, out);
     if (!isfinite(best)) return INFINITY;
-    double seconds = (t.forward + t.backward_input + t.backward_weight + best) * speed;
-    return seconds + (index ? 2 * x->message : 0) + 2 * x->gather * t.parameters + x->scatter * t.gradients;
+    double seconds = (t->forward + t->backward_input + t->backward_weight + best) * speed;
+    return seconds + (index ? 2 * x->message : 0) + 2 * x->gather * t->parameters + x->scatter * t->gradients;
+}
+
+double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, sn_stage_report *out) {
+    totals t = sum_blocks(x, first, end);
+    sn_remat chosen = SN_REMAT_NONE;
+    double seconds = cost_of(x, index, &t, &chosen);
+    if (out) fill_report(x, index, first, end, &t, chosen, out);
+    return seconds;
+}
+
+double sn_stage_with(const sn_stage_context *x, int index, int first, int end, sn_remat remat, sn_stage_report *out) {
+    totals t = sum_blocks(x, first, end);
+    fill_report(x, index, first, end, &t, remat, out);
+    return sn_memory_classes_total(&out->memory);
 }
 
 static double block_seconds(const sn_stage_context *x, int block) {
@@ -133,7 +142,7 @@ typedef struct solver {
     int n, stages;
     double *sum; // [stages + 1][n + 1]
     int *from;
-    double bound;
+    double bound, slowest; // slowest: a block's seconds over those on the fastest stage
     long *work;
 } solver;
 
@@ -148,12 +157,17 @@ static bool solve_bound(solver *v) {
         for (int i = s; i < n - (v->stages - 1 - s); i++) {
             double before = v->sum[s * width + i];
             if (!isfinite(before)) continue;
-            int most = n - (v->stages - 1 - s), begin = s == v->stages - 1 ? n : i + 1;
-            for (int j = begin; j <= most; j++) {
-                double seconds = sn_stage_cost(v->x, s, i, j, NULL);
+            int most = n - (v->stages - 1 - s);
+            totals t = {.input = v->x->costs[v->x->blocks->blocks[i].kind].input};
+            for (int j = i + 1; j <= most; j++) {
+                sn_remat remat;
+                add_class(&t, &v->x->costs[v->x->blocks->blocks[j - 1].kind], 1);
+                if (t.forward + t.backward_input + t.backward_weight > v->bound * v->slowest) break;
+                double seconds = cost_of(v->x, s, &t, &remat);
                 (*v->work)++;
                 if (!(seconds <= v->bound)) break;
                 any = true;
+                if (s == v->stages - 1 && j < n) continue;
                 double *best = &v->sum[(s + 1) * width + j];
                 if (before + seconds >= *best) continue;
                 *best = before + seconds;
@@ -180,26 +194,33 @@ static double least_bound(const solver *v) {
         total += seconds;
         longest = fmax(longest, seconds);
     }
-    return fmax(longest, total / v->stages);
+    return fmax(longest, total / v->stages) / v->slowest;
 }
 
 bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *work) {
     solver v = {.x = x, .n = x->blocks->n_blocks, .stages = x->stages, .work = work};
+    v.slowest = 1 + 1e-9;
+    for (int i = 0; x->speed && i < v.stages; i++) v.slowest = fmax(v.slowest, (1 + 1e-9) / x->speed[i]);
     size_t cells = (size_t)(v.stages + 1) * (size_t)(v.n + 1);
     if (v.stages > v.n) return false;
     v.sum = sn_alloc(cells * sizeof *v.sum);
     v.from = sn_alloc(cells * sizeof *v.from);
     int *trial = sn_alloc((size_t)(v.stages + 1) * sizeof *trial);
-    // The smallest reachable bound by bisection to a millionth, then downwards from the largest that can matter.
-    double low = 0, high = INFINITY, best = INFINITY, least_sum = 0;
-    v.bound = 2 * least_bound(&v);
-    while (!solve_bound(&v) && v.bound < 1e9) low = v.bound, v.bound *= 2;
-    bool found = v.bound < 1e9;
-    if (found) high = read_answer(&v, trial), low = fmax(low, 0.5 * least_bound(&v));
-    while (found && high - low > 1e-4 * high) {
+    // The smallest reachable bound: upwards from the least in growing steps, then bisection, then single steps down.
+    double low = least_bound(&v), high = INFINITY, best = INFINITY, least_sum = 0, step = 0.01 * low;
+    v.bound = low * (1 + 1e-9);
+    bool found = solve_bound(&v);
+    while (!found && v.bound < 1e6 * low) {
+        low = v.bound;
+        v.bound += step;
+        step *= 2;
+        found = solve_bound(&v);
+    }
+    if (found) high = read_answer(&v, trial);
+    while (found && high - low > 1e-3 * high) {
         v.bound = 0.5 * (low + high);
         if (solve_bound(&v))
-            high = read_answer(&v, trial);
+            high = fmin(v.bound, read_answer(&v, trial));
         else
             low = v.bound;
     }

@@ -21,6 +21,12 @@ typedef struct sn_stage_context {
 // Seconds of stage `index` with the blocks [first, end), the cheapest rematerialisation that fits; INFINITY when none
 // does. `out` may be NULL; it is filled with the least memory when nothing fits.
 double sn_stage_cost(const sn_stage_context *context, int index, int first, int end, sn_stage_report *out);
+// The same with a given rematerialisation, whether it fits or not; returns the bytes of the report.
+double sn_stage_with(const sn_stage_context *context, int index, int first, int end, sn_remat remat,
+                     sn_stage_report *out);
+// Micro-batches that a stage holds at once, as passes/schedule/pipeline_order.c orders them. A chunk of an interleaved
+// rank counts its share of what the rank holds.
+double sn_stage_in_flight(const sn_candidate *candidate, int index);
 // Cuts of about equal time; cut[stages] = n_blocks.
 void sn_stages_even(const sn_stage_context *context, int *cut);
 // The cut that minimises sum + weight * longest exactly. False when nothing fits. `work` counts stages looked at.

@@ -4,13 +4,14 @@
     .venv/bin/python samples/exporters/transformer.py gpt3-175b OUTPUT.onnx [--layers N …]
 
 The initializers name external data that is not written: planning needs shapes alone, and training such a file is an
-error that says so. The batch stays symbolic (`batch`); the labels are an input and the loss is the output. Needs the
+error that says so (--weights writes some, for small variants). The batch stays symbolic (`batch`); the labels are an input and the loss is the output. Needs the
 package `onnx`, nothing else.
 """
 
 import argparse
 import dataclasses
 
+import numpy
 import onnx
 from onnx import TensorProto, helper
 
@@ -138,7 +139,7 @@ def embed(g, c):
     # The tables of rotary positions are buffers: cos and sin of position times frequency.
     half = c.hidden // c.heads // 2
     for name, kind in (("rotary.cos", "Cos"), ("rotary.sin", "Sin")):
-        angle = g.node("Mul", f"/{name}/Mul", [rotary_range(g, c.seq, [c.seq, 1]), rotary_range(g, half, [1, half])])
+        angle = g.node("Mul", f"/{name}/Mul", [rotary_range(g, c.seq, [1, c.seq, 1]), rotary_range(g, half, [1, 1, half])])
         angle = g.node(kind, f"/{name}/{kind}", [angle])
         g.node("Cast", f"/{name}/Cast", [angle], [name], to=g.dtype)
     return x
@@ -169,6 +170,18 @@ def build(c, dtype, data):
     return helper.make_model(graph, producer_name="sennit-samples", opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
 
 
+def write_weights(model, path):
+    """Normal with deviation 0.02, scales of normalisations 1: f32 alone."""
+    random = numpy.random.default_rng(1)
+    with open(path, "wb") as file:
+        for tensor in model.graph.initializer:
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            is_scale = len(tensor.dims) == 1 and tensor.name.endswith("weight")
+            values = numpy.ones(tensor.dims) if is_scale else random.normal(0, 0.02, tensor.dims)
+            file.write(values.astype("<f4").tobytes())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", choices=CONFIGS)
@@ -176,12 +189,16 @@ def main():
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of weights and activations")
     for field in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq"):
         parser.add_argument("--" + field.replace("_", "-"), type=int, help="instead of the configuration's")
+    parser.add_argument("--weights", action="store_true", help="write random weights too, for small variants")
     arguments = parser.parse_args()
     config = CONFIGS[arguments.config]
     given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(Config)}
     config = dataclasses.replace(config, **{name: value for name, value in given.items() if value})
     data = arguments.output.rsplit("/", 1)[-1] + ".data"
-    onnx.save(build(config, DTYPES[arguments.dtype], data), arguments.output)
+    model = build(config, DTYPES[arguments.dtype], data)
+    if arguments.weights:
+        write_weights(model, arguments.output + ".data")
+    onnx.save(model, arguments.output)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,330 @@
+#include "passes/partition/search_price.h"
+
+#include <math.h>
+
+// Blocks are costed for the slowest kind of device; a stage on others is faster by the ratio of their peaks.
+static double pace(const sn_device *device) {
+    return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
+}
+
+// Ranks of the axes: tp innermost, then cp; pp outermost, or dp.
+static int64_t stride_of_data(const sn_candidate *c) {
+    return (int64_t)c->setting.tp * c->setting.cp * (c->data_outside ? c->pp : 1);
+}
+
+static int64_t stride_of_pipeline(const sn_candidate *c) {
+    return (int64_t)c->setting.tp * c->setting.cp * (c->data_outside ? 1 : c->dp);
+}
+
+static const sn_group *find_group(sn_search *s, int64_t size, int64_t stride) {
+    for (size_t i = 0; i < s->groups.count; i++)
+        if (s->groups.data[i].size == size && s->groups.data[i].stride == stride) return &s->groups.data[i].group;
+    sn_vec_push(&s->groups, (known_group){size, stride, sn_cluster_group(s->request.cluster, 0, size, stride)});
+    return &sn_vec_last(&s->groups).group;
+}
+
+static double collective(const sn_search *s, sn_op_kind kind, double bytes, const sn_group *group) {
+    return group->ranks > 1 ? sn_cost_collective(&s->model, kind, bytes, group) : 0;
+}
+
+// The devices of a stage: with pp outermost a block of ranks, else some of every group.
+static void pace_stages(const sn_search *s, const sn_candidate *c, double scale, double *speed, double *limits) {
+    const sn_cluster *cluster = s->request.cluster;
+    int64_t per_stage = s->devices / c->pp;
+    for (int i = 0; i < c->pp * c->chunks; i++) {
+        double slowest = INFINITY;
+        limits[i] = INFINITY;
+        int64_t first = c->data_outside ? 0 : (i % c->pp) * per_stage, begin = 0;
+        int64_t end = c->data_outside ? s->devices : first + per_stage;
+        for (int k = 0; k < cluster->n_kinds; k++) {
+            int64_t after = begin + cluster->nodes[k].count * cluster->nodes[k].devices;
+            if (begin < end && after > first) {
+                slowest = fmin(slowest, pace(cluster->nodes[k].device));
+                limits[i] = fmin(limits[i], cluster->nodes[k].memory * scale);
+            }
+            begin = after;
+        }
+        speed[i] = pace(s->model.device) / slowest;
+    }
+}
+
+sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c, const sn_block_cost *costs,
+                                  double *paces) {
+    sn_stage_context x = {
+        .blocks = s->request.blocks, .costs = costs, .before = s->before, .candidate = c, .stages = c->pp * c->chunks};
+    x.limit = s->request.cluster->nodes[0].memory * limit_scale;
+    if (s->uneven) {
+        x.speed = paces;
+        x.limits = paces + x.stages;
+        pace_stages(s, c, limit_scale, paces, paces + x.stages);
+    }
+    if (c->pp > 1) {
+        const sn_group *pair = find_group(s, 2, stride_of_pipeline(c));
+        double bytes = 0;
+        for (int k = 0; k < x.blocks->n_classes; k++) bytes = fmax(bytes, costs[k].input);
+        x.message = sn_cost_message(&s->model, bytes, pair);
+    }
+    if (c->zero >= 2 && c->dp > 1) {
+        // A rate: what a gigabyte takes, so that latency counts as for large buckets.
+        const sn_group *group = find_group(s, c->dp, stride_of_data(c));
+        x.scatter = collective(s, SN_OP_REDUCE_SCATTER, 1e9, group) / 1e9;
+        if (c->zero >= 3) x.gather = collective(s, SN_OP_ALL_GATHER, 1e9, group) / 1e9;
+    }
+    return x;
+}
+
+// Once a step: gradients over dp and cp, the update, and the parameters' way back.
+static double once_a_step(sn_search *s, sn_candidate *c, const sn_block_cost *costs, const sn_stage_report *stage) {
+    const sn_blocks *blocks = s->request.blocks;
+    double gradients = 0, parameters = 0, update = 0, reduce = 0;
+    int n = blocks->n_classes;
+    for (int k = 0; k < n; k++) {
+        int count = s->before[stage->end * n + k] - s->before[stage->first * n + k];
+        gradients += count * costs[k].gradients;
+        parameters += count * costs[k].parameters;
+        update += count * costs[k].update;
+        reduce += count * costs[k].reduce;
+    }
+    double sync = reduce;
+    const sn_group *context = find_group(s, c->setting.cp, c->setting.tp);
+    sync += collective(s, SN_OP_ALL_REDUCE, gradients, context);
+    const sn_group *data = find_group(s, c->dp, stride_of_data(c));
+    if (c->zero == 0) sync += collective(s, SN_OP_ALL_REDUCE, gradients, data);
+    if (c->zero == 1) sync += collective(s, SN_OP_REDUCE_SCATTER, gradients, data);
+    if (c->zero == 1 || c->zero == 2) sync += collective(s, SN_OP_ALL_GATHER, parameters, data);
+    if (c->zero >= 1) update /= c->dp;
+    c->sync = fmax(c->sync, sync);
+    c->update = fmax(c->update, update);
+    return sync + update;
+}
+
+// What the closed forms of passes/schedule/pipeline_order.c need of the stages.
+typedef struct pipeline_sums {
+    double sum, longest_rank, longest_stage;
+    double fill;                             // of all stages but the last: forward + backward of inputs - of weights
+    double without_weights, longest_without; // forward + backward of inputs
+    double least_weights;
+} pipeline_sums;
+
+static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const pipeline_sums *p) {
+    double m = c->microbatches;
+    if (s->request.objective == SN_OBJECTIVE_STEADY) return p->longest_rank;
+    if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + c->pp * c->chunks) * p->longest_rank;
+    switch (c->schedule) {
+    case SN_PIPELINE_INTERLEAVED:
+        return m * p->longest_rank + (c->pp - 1) * p->longest_stage;
+    case SN_PIPELINE_ZERO_BUBBLE:
+        // With fewer micro-batches than ranks the gradients of weights have all run before the pipeline is empty.
+        return fmax(m * p->longest_rank + fmax(0, p->fill),
+                    p->without_weights + (m - 1) * p->longest_without + p->least_weights);
+    default:
+        return p->sum + (m - 1) * p->longest_rank;
+    }
+}
+
+// One rank of an interleaved pipeline: what its chunks compute again is chosen together. From nothing, the cheapest
+// second for each byte is taken until the rank fits.
+typedef struct chunk_choice {
+    double bytes[SN_REMAT_COUNT], again[SN_REMAT_COUNT];
+} chunk_choice;
+
+static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices, sn_remat *remat) {
+    int pp = x->candidate->pp, chunks = x->candidate->chunks;
+    double limit = x->limits ? x->limits[rank] : x->limit, total = 0;
+    for (int c = 0; c < chunks; c++) {
+        int stage = c * pp + rank;
+        remat[stage] = SN_REMAT_NONE;
+        for (int k = 0; k < SN_REMAT_COUNT; k++) {
+            sn_stage_report report;
+            choices[c].bytes[k] = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
+            choices[c].again[k] = report.again;
+        }
+        total += choices[c].bytes[SN_REMAT_NONE];
+    }
+    while (total > limit) {
+        int chunk = -1, kind = 0;
+        double best = 0, saved = 0;
+        for (int c = 0; c < chunks; c++)
+            for (int now = remat[c * pp + rank], k = now + 1; k < SN_REMAT_COUNT; k++) {
+                double bytes = choices[c].bytes[now] - choices[c].bytes[k];
+                double rate = bytes / (choices[c].again[k] - choices[c].again[now] + 1e-12);
+                if (bytes > 0 && rate > best) best = rate, chunk = c, kind = k, saved = bytes;
+            }
+        if (chunk < 0) return;
+        remat[chunk * pp + rank] = (sn_remat)kind;
+        total -= saved;
+    }
+}
+
+static void report_stage(const sn_stage_context *x, const int *cut, int i, const sn_remat *remat,
+                         sn_stage_report *out) {
+    if (remat)
+        (void)sn_stage_with(x, i, cut[i], cut[i + 1], remat[i], out);
+    else
+        (void)sn_stage_cost(x, i, cut[i], cut[i + 1], out);
+}
+
+static void add_stage(pipeline_sums *p, const sn_stage_report *stage, bool last) {
+    double without = stage->forward + stage->backward_input, seconds = without + stage->backward_weight;
+    p->sum += seconds;
+    p->longest_stage = fmax(p->longest_stage, seconds);
+    p->longest_without = fmax(p->longest_without, without);
+    p->without_weights += without;
+    p->least_weights = fmin(p->least_weights, stage->backward_weight);
+    if (!last) p->fill += without - stage->backward_weight;
+}
+
+void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
+    pipeline_sums p = {.least_weights = INFINITY};
+    double once = 0, *seconds = sn_alloc(2 * (size_t)c->pp * sizeof *seconds), *bytes = seconds + c->pp;
+    sn_remat *remat = c->chunks > 1 ? sn_alloc((size_t)x->stages * sizeof *remat) : NULL;
+    c->memory = c->excess = c->sync = c->update = 0;
+    chunk_choice *choices = remat ? sn_alloc((size_t)c->chunks * sizeof *choices) : NULL;
+    for (int rank = 0; remat && rank < c->pp; rank++) choose_rank(x, cut, rank, choices, remat);
+    for (int i = 0; i < x->stages; i++) {
+        sn_stage_report report;
+        report_stage(x, cut, i, remat, &report);
+        add_stage(&p, &report, i == x->stages - 1);
+        int rank = i % c->pp;
+        seconds[rank] += report.forward + report.backward_input + report.backward_weight;
+        bytes[rank] += sn_memory_classes_total(&report.memory);
+        if (i == 0 || seconds[rank] > p.longest_rank) c->binding = i;
+        p.longest_rank = fmax(p.longest_rank, seconds[rank]);
+        once = fmax(once, once_a_step(s, c, x->costs, &report));
+        if (stages) stages[i] = report;
+    }
+    for (int i = 0; i < c->pp; i++) {
+        double limit = x->limits ? x->limits[i] : x->limit;
+        if (bytes[i] > c->memory) c->memory = bytes[i], c->fullest = i;
+        c->excess = fmax(c->excess, bytes[i] - limit);
+    }
+    c->pipeline = pipeline_seconds(s, c, &p);
+    c->step = s->request.objective == SN_OBJECTIVE_STEP ? c->pipeline + once : c->pipeline;
+    c->n_stages = x->stages;
+    c->stages = stages;
+    sn_free(seconds);
+    sn_free(remat);
+    sn_free(choices);
+}
+
+// What all blocks take together, and the average rank's gradients.
+typedef struct bound_sums {
+    double total, longest, fill, gradients, parameters, update;
+} bound_sums;
+
+static bound_sums sum_all(const sn_stage_context *x) {
+    bound_sums b = {0};
+    for (int k = 0; k < x->blocks->n_classes; k++) {
+        const sn_block_cost *cost = &x->costs[k];
+        double seconds = cost->forward + cost->backward_input + cost->backward_weight +
+                         2 * x->gather * cost->parameters + x->scatter * cost->gradients;
+        int count = x->blocks->classes[k].count;
+        b.total += count * seconds;
+        b.longest = fmax(b.longest, seconds);
+        b.fill += count * (cost->forward + cost->backward_input - cost->backward_weight);
+        b.gradients += count * cost->gradients;
+        b.parameters += count * cost->parameters;
+        b.update += count * cost->update;
+    }
+    return b;
+}
+
+static double least_once(sn_search *s, const sn_candidate *c, const bound_sums *b) {
+    const sn_group *data = find_group(s, c->dp, stride_of_data(c));
+    double once = b->update / c->pp / (c->zero >= 1 ? c->dp : 1);
+    if (c->zero <= 1) {
+        sn_op_kind kind = c->zero ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_REDUCE;
+        once += collective(s, kind, b->gradients / c->pp, data);
+    }
+    if (c->zero == 1 || c->zero == 2) once += collective(s, SN_OP_ALL_GATHER, b->parameters / c->pp, data);
+    return once;
+}
+
+// The closed form with every rank at `each` seconds a micro-batch, or at the average where that is more.
+static double bound_with(sn_search *s, const sn_candidate *c, const sn_stage_context *x, const bound_sums *b,
+                         double each) {
+    double m = c->microbatches, fastest = 1, messages = 2 * x->message * (x->stages - 1);
+    for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
+    if (s->request.objective == SN_OBJECTIVE_STEADY) return each;
+    if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + x->stages) * each;
+    double once = least_once(s, c, b), total = b->total * fastest;
+    if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) return m * each + fmax(0, b->fill * fastest - each) + once;
+    if (c->schedule == SN_PIPELINE_INTERLEAVED) return m * each + (c->pp - 1) * total / x->stages + once;
+    return total + messages + (m - 1) * each + once;
+}
+
+static double weights_of(const sn_stage_context *x) {
+    double weights = 0;
+    for (int i = 0; x->speed && i < x->stages; i++) weights += 1 / x->speed[i];
+    return x->speed ? weights / x->candidate->chunks : x->candidate->pp;
+}
+
+double sn_price_bound(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
+    bound_sums b = sum_all(x);
+    double fastest = 1;
+    for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
+    return bound_with(s, c, x, &b, fmax(b.total / weights_of(x), b.longest * fastest));
+}
+
+// The most work (seconds without rematerialisation) that a rank does in `seconds` a micro-batch within its memory: a
+// linear program over the shares of blocks of each class and rematerialisation, with two constraints, so its optimum
+// mixes two of them at most.
+typedef struct rank_column {
+    double work, seconds, bytes;
+} rank_column;
+
+static double most_work(int n, const rank_column *columns, double seconds, double bytes) {
+    double best = 0;
+    for (int a = 0; a < n; a++) {
+        const rank_column *u = &columns[a];
+        best = fmax(best, u->work * fmin(seconds / u->seconds, bytes / u->bytes));
+        for (int b = a + 1; b < n; b++) {
+            const rank_column *v = &columns[b];
+            double det = u->seconds * v->bytes - v->seconds * u->bytes;
+            if (fabs(det) < 1e-30) continue;
+            double x = (seconds * v->bytes - v->seconds * bytes) / det;
+            double y = (u->seconds * bytes - seconds * u->bytes) / det;
+            if (x >= 0 && y >= 0) best = fmax(best, x * u->work + y * v->work);
+        }
+    }
+    return best;
+}
+
+static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, double *working) {
+    const sn_candidate *c = x->candidate;
+    double held = sn_stage_in_flight(c, rank), speed = x->speed ? x->speed[rank] : 1;
+    int n = 0;
+    *working = INFINITY;
+    for (int k = 0; k < x->blocks->n_classes; k++) {
+        const sn_block_cost *cost = &x->costs[k];
+        double work = cost->forward + cost->backward_input + cost->backward_weight;
+        double state = cost->optimizer / (c->zero >= 1 ? c->dp : 1) + cost->gradients / (c->zero >= 2 ? c->dp : 1) +
+                       cost->parameters / (c->zero >= 3 ? c->dp : 1);
+        double moved = 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
+        *working = fmin(*working, cost->working);
+        for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
+            out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved, state + held * cost->kept[r] + 1};
+    }
+    return n;
+}
+
+double sn_price_tight_bound(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
+    bound_sums b = sum_all(x);
+    double work = 0, low = b.total / weights_of(x), high = 4 * low + 8 * b.longest;
+    rank_column columns[SN_MOST_CLASSES * SN_REMAT_COUNT];
+    if (x->blocks->n_classes > SN_MOST_CLASSES) return c->bound;
+    for (int k = 0; k < x->blocks->n_classes; k++)
+        work += x->blocks->classes[k].count *
+                (x->costs[k].forward + x->costs[k].backward_input + x->costs[k].backward_weight);
+    low *= 0.5; // the messages of ZeRO are part of low, but not of work
+    for (int round = 0; round < 20 && high - low > 1e-4 * high; round++) {
+        double middle = 0.5 * (low + high), done = 0;
+        for (int rank = 0; rank < c->pp && done < work; rank++) {
+            double working, limit = x->limits ? x->limits[rank] : x->limit;
+            int n = rank_columns(x, rank, columns, &working);
+            done += most_work(n, columns, middle, fmax(0, limit - working));
+        }
+        *(done >= work * (1 - 1e-12) ? &high : &low) = middle;
+    }
+    return fmax(c->bound, bound_with(s, c, x, &b, low));
+}

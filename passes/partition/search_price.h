@@ -1,0 +1,32 @@
+// The price of one candidate: a cut of the blocks into stages, what each stage computes again, and the closed form of
+// its schedule. Private to the search.
+#pragma once
+#include "passes/partition/search_stages.h"
+
+// Sets of ranks recur; counting their links takes time.
+typedef struct known_group {
+    int64_t size, stride;
+    sn_group group;
+} known_group;
+
+struct sn_search {
+    sn_search_request request;
+    sn_arena *arena;
+    sn_cost_model model; // of the slowest kind of device
+    sn_evaluator *evaluator;
+    int *before; // see sn_stage_context
+    int64_t devices;
+    bool uneven;
+    SN_VEC(known_group) groups;
+};
+
+// `paces` has room for two numbers a stage where devices differ, and may be NULL where they do not.
+sn_stage_context sn_price_context(sn_search *search, double limit_scale, sn_candidate *candidate,
+                                  const sn_block_cost *costs, double *paces);
+// Fills everything of a candidate from its cut; `stages` (context->stages) may be NULL.
+void sn_price(sn_search *search, sn_candidate *candidate, const sn_stage_context *context, const int *cut,
+              sn_stage_report *stages);
+// No cut does better than one whose stages all take the same time, none computes anything again, and nothing waits.
+double sn_price_bound(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);
+// A tighter bound, for more work: what each rank can hold and compute within a time, blocks taken apart at will.
+double sn_price_tight_bound(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);
