@@ -18,7 +18,7 @@ import sys
 
 FIELDS = ["tile_efficiency", "eight_bit", "tile_ramp", "small_tile", "misaligned", "attention_forward",
           "attention_backward", "attention_early", "attention_ramp", "stream", "ramp_bytes", "start", "host_issue",
-          "host_jitter", "library_issue"]
+          "host_jitter", "library_issue", "workspace"]
 BOUNDS = {"tile_efficiency": (0.3, 1), "eight_bit": (0.3, 2), "tile_ramp": (1, 600), "small_tile": (0.01, 1),
           "misaligned": (0.2, 1), "attention_forward": (0.1, 1), "attention_backward": (0.1, 1),
           "attention_early": (0.2, 1), "attention_ramp": (1, 4096), "stream": (0.45, 0.95), "start": (1e-6, 1e-5),

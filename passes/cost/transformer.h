@@ -34,6 +34,8 @@ typedef struct sn_runtime {
     bool master;           // f32 parameters beside those that compute
     double gradient_bytes; // of one parameter's gradient, as it is kept
     double reduce_bytes;   // as it travels
+    double gradient_copy;  // bytes of a copy of the gradients that the optimizer keeps
+    bool placeholders;     // gradients are added in place, with a placeholder per shape of weight
     bool overlap_tensor;   // tensor-parallel collectives hide behind products, in chunks
     bool overlap_messages, overlap_reduce, overlap_gather;
     bool captured;         // a CUDA graph: the host issues nothing
@@ -42,6 +44,9 @@ typedef struct sn_runtime {
     int gathers;           // ZeRO-3: collectives of one layer when it does not, into one tensor per rank
 } sn_runtime;
 
+// stages[i] of each of degrees->pipeline stages.
+void sn_transformer_stages(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
+                           const sn_degrees *degrees, const sn_runtime *runtime, sn_stage *stages);
 sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
                             const sn_degrees *degrees, const sn_runtime *runtime);
 double sn_transformer_parameters(const sn_transformer *shape);

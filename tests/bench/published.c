@@ -7,6 +7,7 @@
 // (`frameworks`), which device a name means (`devices`), and the public dimensions that rows leave out (`shapes`).
 #include "passes/cost/transformer.h"
 
+#include "memory_ci.h"
 #include "micro.h"
 
 #include <jansson.h>
@@ -30,39 +31,114 @@ static const named_device devices[] = {
 };
 
 // What the software of a source does (its papers, repositories and configuration files say so).
+// What the software of a source does (its papers, repositories and configuration files say so).
 typedef struct framework {
     const char *source;
-    sn_attention attention;
-    bool fused_head, tied, dropout, biased, positions, rms_norm, gated;
-    double gradient_bytes, reduce_bytes;
-    bool master, shard_layers;
+    sn_transformer shape; // the flags alone
+    sn_runtime runtime;   // what does not depend on the row
     int vocabulary_multiple;
 } framework;
 
+// GPT-2 as Megatron-LM has it, and Llama's block.
+#define GPT                                                                                                            \
+    { .biased = true, .causal = true, .tied = true, .positions = true, .dropout = true }
+#define LLAMA                                                                                                          \
+    { .gated = true, .rms_norm = true, .causal = true }
+
 static const framework frameworks[] = {
     // Megatron-LM of 2021-2022, fp16: kernels for masked softmax, bias+GeLU and bias+dropout+add; fp16 gradients.
-    {"vtrain", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"megatron_sc21", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"korthikanti", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"mtnlg", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 4, 4, true, false, 128},
-    {"bigscience_a100", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
+    {"vtrain", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"megatron_sc21", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"korthikanti", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"mtnlg", GPT, {.master = true, .gradient_bytes = 4, .reduce_bytes = 4}, 128},
+    {"bigscience_a100", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"sailor", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"deepspeed_azure", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"bert", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2}, 8},
     // MPT: flash attention, no biases, no dropout; FSDP keeps f32 shards and moves bf16.
-    {"llm_foundry", SN_ATTENTION_EARLY, false, true, false, false, true, false, false, 2, 2, false, true, 1},
-    // Megatron-Core with Transformer Engine, f32 gradients.
-    {"megatron_core_h100", SN_ATTENTION_TUNED, true, false, false, false, false, true, false, 4, 4, true, false, 128},
-    {"mlperf_gpt3", SN_ATTENTION_TUNED, true, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"mlperf_llama31", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"simumax", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 4, 4, true, false, 128},
-    {"nemo", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"megatron_bridge", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"megatron_examples", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 128},
-    {"torchtitan", SN_ATTENTION_EARLY, false, false, false, false, false, true, true, 4, 4, false, true, 1},
-    {"internevo", SN_ATTENTION_EARLY, false, false, false, false, false, true, true, 2, 2, true, false, 1},
-    {"bert", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 8},
-    {"sailor", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"deepspeed_azure", SN_ATTENTION_PLAIN, false, true, true, true, true, false, false, 2, 2, true, false, 128},
-    {"alpa", SN_ATTENTION_PLAIN, false, true, false, true, true, false, false, 2, 2, true, false, 1},
-    {"stas", SN_ATTENTION_TUNED, true, false, false, false, false, true, true, 2, 2, true, false, 1},
+    {"llm_foundry",
+     {.causal = true, .tied = true, .positions = true},
+     {.attention = SN_ATTENTION_EARLY, .gradient_bytes = 2, .reduce_bytes = 2, .shard_layers = true},
+     1},
+    {"torchtitan",
+     LLAMA,
+     {.attention = SN_ATTENTION_EARLY, .gradient_bytes = 4, .reduce_bytes = 4, .shard_layers = true},
+     1},
+    {"internevo", LLAMA, {.attention = SN_ATTENTION_EARLY, .master = true, .gradient_bytes = 2, .reduce_bytes = 2}, 1},
+    // Megatron-Core with Transformer Engine.
+    {"megatron_core_h100",
+     {.rms_norm = true, .causal = true},
+     {.attention = SN_ATTENTION_TUNED,
+      .fused_head = true,
+      .master = true,
+      .gradient_bytes = 4,
+      .reduce_bytes = 4,
+      .placeholders = true},
+     128},
+    {"mlperf_gpt3",
+     GPT,
+     {.attention = SN_ATTENTION_TUNED,
+      .fused_head = true,
+      .master = true,
+      .gradient_bytes = 2,
+      .reduce_bytes = 2,
+      .placeholders = true},
+     128},
+    {"mlperf_llama31",
+     LLAMA,
+     {.attention = SN_ATTENTION_TUNED,
+      .fused_head = true,
+      .master = true,
+      .gradient_bytes = 2,
+      .reduce_bytes = 2,
+      .placeholders = true},
+     128},
+    {"nemo",
+     LLAMA,
+     {.attention = SN_ATTENTION_TUNED,
+      .fused_head = true,
+      .master = true,
+      .gradient_bytes = 2,
+      .reduce_bytes = 2,
+      .placeholders = true},
+     128},
+    {"megatron_",
+     LLAMA,
+     {.attention = SN_ATTENTION_TUNED,
+      .fused_head = true,
+      .master = true,
+      .gradient_bytes = 2,
+      .reduce_bytes = 2,
+      .placeholders = true},
+     128},
+    {"simumax",
+     LLAMA,
+     {.attention = SN_ATTENTION_TUNED, .master = true, .gradient_bytes = 4, .reduce_bytes = 4, .placeholders = true},
+     128},
+    {"alpa",
+     {.biased = true, .causal = true, .tied = true, .positions = true},
+     {.master = true, .gradient_bytes = 2, .reduce_bytes = 2},
+     1},
+    {"stas",
+     LLAMA,
+     {.attention = SN_ATTENTION_TUNED,
+      .fused_head = true,
+      .master = true,
+      .gradient_bytes = 2,
+      .reduce_bytes = 2,
+      .shard_layers = true},
+     1},
+};
+
+// Dimensions that rows leave out, as the published configuration files of these models have them.
+typedef struct known_shape {
+    const char *model;
+    int64_t head, value_head, experts, top_k, expert_ffn, shared_ffn, dense, query_rank, kv_rank, rope;
+} known_shape;
+
+static const known_shape shapes[] = {
+    {"deepseek-v2", 192, 128, 160, 6, 1536, 3072, 1, 1536, 512, 64},
+    {"deepseek-v3-l4", 192, 128, 256, 8, 2048, 2048, 1, 1536, 512, 64},
 };
 
 typedef struct score {
@@ -89,7 +165,7 @@ static bool set_field(sn_curve *curve, const char *field, double value) {
     static const char *const names[] = {
         "tile_efficiency",    "eight_bit",       "tile_ramp",      "small_tile", "misaligned", "attention_forward",
         "attention_backward", "attention_early", "attention_ramp", "stream",     "ramp_bytes", "start",
-        "host_issue",         "host_jitter",     "library_issue"};
+        "host_issue",         "host_jitter",     "library_issue",  "workspace"};
     double *fields = &curve->tile_efficiency;
     _Static_assert(sizeof(sn_curve) == sizeof(char *) + sizeof names / sizeof *names * sizeof(double),
                    "one name per field");
@@ -123,8 +199,9 @@ static void adjust(void *user, sn_device *device, sn_curve *curve, sn_cluster *c
 }
 
 static sn_transformer shape_of(const csv_row *row, const framework *f, double tensor) {
-    sn_transformer s = {.layers = (int64_t)csv_number(row, "layers", 0),
-                        .hidden = (int64_t)csv_number(row, "hidden", 0)};
+    sn_transformer s = f->shape;
+    s.layers = (int64_t)csv_number(row, "layers", 0);
+    s.hidden = (int64_t)csv_number(row, "hidden", 0);
     s.heads = (int64_t)csv_number(row, "heads", s.hidden >= 64 ? (double)s.hidden / 128 : 1);
     s.ffn = (int64_t)csv_number(row, "ffn", 4.0 * (double)s.hidden);
     s.kv_heads = (int64_t)csv_number(row, "kv_heads", (double)s.heads);
@@ -132,13 +209,15 @@ static sn_transformer shape_of(const csv_row *row, const framework *f, double te
     s.sequence = (int64_t)csv_number(row, "seq", 0);
     double multiple = f->vocabulary_multiple * (f->vocabulary_multiple > 8 ? tensor : 1);
     s.vocab = (int64_t)(ceil(csv_number(row, "vocab", 50257) / multiple) * multiple);
-    s.gated = f->gated;
-    s.rms_norm = f->rms_norm;
-    s.biased = f->biased;
-    s.causal = strcmp(csv_get(row, "family"), "bert") != 0;
-    s.tied = f->tied;
-    s.positions = f->positions;
-    s.dropout = f->dropout;
+    s.causal &= strcmp(csv_get(row, "family"), "bert") != 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const known_shape *k = &shapes[i];
+        if (strncmp(csv_get(row, "model"), k->model, strlen(k->model)) != 0) continue;
+        s.head = k->head, s.value_head = k->value_head, s.query_rank = k->query_rank, s.kv_rank = k->kv_rank,
+        s.rope = k->rope;
+        s.experts = k->experts, s.top_k = k->top_k, s.expert_ffn = k->expert_ffn, s.shared_ffn = k->shared_ffn,
+        s.dense = k->dense;
+    }
     return s;
 }
 
@@ -172,16 +251,13 @@ static sn_degrees degrees_of(const csv_row *row) {
 
 static sn_runtime runtime_of(const csv_row *row, const framework *f, const sn_degrees *d) {
     const char *overlap = csv_get(row, "overlap"), *precision = csv_get(row, "precision");
-    sn_runtime r = {.dtype = strncmp(precision, "fp32", 4) == 0 || has(precision, "tf32") ? SN_F32 : SN_BF16,
-                    .eight_bit = has(precision, "fp8") || has(precision, "FP8"),
-                    .attention = f->attention,
-                    .fused_head = f->fused_head,
-                    .master = f->master,
-                    .gradient_bytes = f->gradient_bytes,
-                    .reduce_bytes = f->reduce_bytes,
-                    .shard_layers = f->shard_layers,
-                    .gathers = 4};
+    sn_runtime r = f->runtime;
+    r.dtype = strncmp(precision, "fp32", 4) == 0 || has(precision, "tf32") ? SN_F32 : SN_BF16;
+    r.eight_bit = has(precision, "fp8") || has(precision, "FP8");
+    r.gathers = 4;
+    if (has(precision, "bf16 (fp32 grad accum)")) r.gradient_copy = 0;
     if (has(precision, "fp32 grad accum")) r.gradient_bytes = 4;
+    r.fused_head |= d->context > 1; // who cuts the sequence does not keep f32 logits of it
     r.scatter_messages = has(csv_get(row, "framework"), "Megatron-LM");
     r.overlap_tensor = has(overlap, "tp-comm");
     r.overlap_messages = has(overlap, "pp") || has(overlap, "p2p-overlap") || has(overlap, "userbuffers");
@@ -290,6 +366,16 @@ static bool score_row(const options *o, const char *name, const csv_row *row, do
                    predicted, *error);
         return known;
     }
+    if (strcmp(name, "memory_megatron_ci.csv") == 0) {
+        double predicted, reached = csv_number(row, "mem_max_alloc_bytes", NAN);
+        *error = NAN;
+        if (!memory_ci_row(row, &predicted)) return false;
+        *memory_error = predicted / reached - 1;
+        if (o->rows)
+            printf("%s,%s,%s,%.6g,%.6g,%+.4f\n", name, csv_get(row, "row_id"), csv_get(row, "source_id"), reached,
+                   predicted, *memory_error);
+        return isfinite(*memory_error);
+    }
     sn_step p;
     double measured = csv_number(row, "step_time_s", NAN), memory = csv_number(row, "mem_gib", NAN);
     if (!predict(o, row, framework_of(csv_get(row, "source_id")), &p)) return false;
@@ -303,7 +389,8 @@ static bool score_row(const options *o, const char *name, const csv_row *row, do
 static bool is_scored(const options *o, const char *name, const csv_row *row) {
     if (strncmp(name, "micro", 5) == 0) return true;
     char grade = csv_get(row, "completeness")[0];
-    bool measured = isfinite(csv_number(row, "step_time_s", NAN)) || isfinite(csv_number(row, "mem_gib", NAN));
+    bool measured = isfinite(csv_number(row, "step_time_s", NAN)) ||
+                    isfinite(csv_number(row, "mem_max_alloc_bytes", NAN)) || isfinite(csv_number(row, "mem_gib", NAN));
     return measured && (grade == 'A' || (o->all && grade == 'B'));
 }
 
@@ -369,7 +456,8 @@ int main(int argc, char **argv) {
                                         "steps_bert_dp.csv",
                                         "steps_nemo_megatron_bridge.csv",
                                         "steps_zero_offload.csv",
-                                        "steps_sailor.csv"};
+                                        "steps_sailor.csv",
+                                        "memory_megatron_ci.csv"};
     options o = {0};
     if (!read_options(argc, argv, &o)) {
         fprintf(stderr, "usage: published DIR [--rows] [--all] [--file NAME] [--set CURVE.FIELD=VALUE]…\n");

@@ -1,0 +1,122 @@
+#include "memory_ci.h"
+
+#include "base/alloc.h"
+#include "micro.h"
+#include "passes/cost/transformer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The value of an argument in "name=value;…"; "" when it is not there.
+static const char *argument(const csv_row *row, const char *name, char out[64]) {
+    const char *at = csv_get(row, "other_args");
+    size_t length = strlen(name);
+    out[0] = 0;
+    while (at && *at) {
+        if (strncmp(at, name, length) == 0 && at[length] == '=') {
+            snprintf(out, 64, "%.*s", (int)strcspn(at + length + 1, ";"), at + length + 1);
+            return out;
+        }
+        at = strchr(at, ';');
+        at += at != NULL;
+    }
+    return out;
+}
+
+static double argument_number(const csv_row *row, const char *name, double otherwise) {
+    char text[64], *end;
+    argument(row, name, text);
+    double value = strtod(text, &end);
+    return end == text ? otherwise : value;
+}
+
+static bool argument_is(const csv_row *row, const char *name, const char *value) {
+    char text[64];
+    return strcmp(argument(row, name, text), value) == 0;
+}
+
+static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
+    sn_transformer s = {.layers = (int64_t)csv_number(row, "layers", 0),
+                        .hidden = (int64_t)csv_number(row, "hidden", 0)};
+    s.heads = (int64_t)csv_number(row, "heads", 1);
+    s.kv_heads = (int64_t)csv_number(row, "kv_heads", (double)s.heads);
+    s.head = (int64_t)argument_number(row, "kv-channels", s.heads ? (double)(s.hidden / s.heads) : 1);
+    s.gated = csv_number(row, "swiglu", 0) > 0;
+    s.ffn = (int64_t)csv_number(row, "ffn", 4.0 * (double)s.hidden);
+    if (s.gated && !csv_number(row, "ffn", 0)) s.ffn = (int64_t)(4.0 * (double)s.hidden * 2 / 3 / 64) * 64;
+    s.sequence = (int64_t)csv_number(row, "seq", 0);
+    double multiple = argument_number(row, "make-vocab-size-divisible-by", 128) * (double)tensor;
+    s.vocab = (int64_t)(ceil(argument_number(row, "vocab-size", 50257) / multiple) * multiple);
+    s.experts = (int64_t)csv_number(row, "num_experts", 0);
+    s.top_k = (int64_t)csv_number(row, "topk", 2);
+    s.expert_ffn = (int64_t)argument_number(row, "moe-ffn-hidden-size", (double)s.ffn);
+    s.shared_ffn = (int64_t)argument_number(row, "moe-shared-expert-intermediate-size", 0);
+    s.rms_norm = argument_is(row, "normalization", "RMSNorm");
+    s.biased = !argument_is(row, "disable-bias-linear", "true");
+    s.positions = !argument_is(row, "position-embedding-type", "rope");
+    s.tied = csv_number(row, "untie_embeddings", 0) <= 0;
+    s.causal = strcmp(csv_get(row, "suite"), "bert") != 0;
+    s.dropout = argument_number(row, "hidden-dropout", 0.1) > 0;
+    return s;
+}
+
+static sn_degrees degrees_of(const csv_row *row) {
+    const char *remat = csv_get(row, "recompute_granularity");
+    sn_degrees d = {.tensor = (int64_t)csv_number(row, "tp", 1),
+                    .context = (int64_t)csv_number(row, "cp", 1),
+                    .expert = (int64_t)csv_number(row, "ep", 1),
+                    .pipeline = (int64_t)csv_number(row, "pp", 1),
+                    .data = (int64_t)csv_number(row, "dp", 1),
+                    .expert_tensor = (int64_t)csv_number(row, "etp", 0),
+                    .sequence = csv_number(row, "sp", 0) > 0,
+                    .zero = csv_number(row, "dist_optimizer", 0) > 0,
+                    .chunks = (int64_t)csv_number(row, "vp", 1),
+                    .micro_batch = (int64_t)csv_number(row, "mbs", 1),
+                    .microbatches = (int64_t)csv_number(row, "num_microbatches", 1)};
+    d.remat = strcmp(remat, "full") == 0        ? SN_REMAT_FULL
+              : strcmp(remat, "selective") == 0 ? SN_REMAT_SELECTIVE
+                                                : SN_REMAT_NONE;
+    if (d.chunks < 1) d.chunks = 1;
+    return d;
+}
+
+// Megatron-LM keeps f32 gradients for bf16; for fp16 the optimizer copies them to f32.
+static sn_runtime runtime_of(const csv_row *row) {
+    bool bf16 = csv_number(row, "bf16", 0) > 0,
+         engine = strcmp(csv_get(row, "transformer_impl"), "transformer_engine") == 0;
+    sn_runtime r = {.dtype = SN_BF16,
+                    .master = true,
+                    .gradient_bytes = bf16 ? 4 : 2,
+                    .reduce_bytes = bf16 ? 4 : 2,
+                    .gradient_copy = bf16 ? 0 : 4,
+                    .placeholders = engine};
+    bool flash =
+        engine && !argument_is(row, "attention-backend", "unfused") && !argument_is(row, "attention-backend", "local");
+    r.attention = flash ? SN_ATTENTION_TUNED : SN_ATTENTION_PLAIN;
+    r.fused_head = argument_is(row, "cross-entropy-loss-fusion", "true");
+    return r;
+}
+
+bool memory_ci_row(const csv_row *row, double *bytes) {
+    const char *suite = csv_get(row, "suite"), *gpu = csv_get(row, "gpu");
+    if (strcmp(suite, "gpt") != 0 && strcmp(suite, "moe") != 0 && strcmp(suite, "bert") != 0 &&
+        strcmp(suite, "mixtral") != 0)
+        return false;
+    sn_cluster cluster;
+    const char *preset = strncmp(gpu, "A100", 4) == 0   ? "dgx-a100"
+                         : strncmp(gpu, "H100", 4) == 0 ? "dgx-h100"
+                                                        : "gb200";
+    if (!sn_cluster_preset(preset, 8, &cluster)) return false;
+    sn_degrees d = degrees_of(row);
+    sn_transformer shape = shape_of(row, d.tensor);
+    sn_runtime runtime = runtime_of(row);
+    if (shape.layers < 1 || shape.hidden < 1 || shape.sequence < 1 || d.pipeline < 1 || d.data < 1) return false;
+    sn_cost_model model = {.device = cluster.nodes[0].device};
+    sn_stage *stages = sn_alloc(sizeof *stages * (size_t)d.pipeline);
+    sn_transformer_stages(&model, &cluster, &shape, &d, &runtime, stages);
+    *bytes = sn_memory_total(&stages[d.pipeline - 1].memory);
+    sn_free(stages);
+    return true;
+}
