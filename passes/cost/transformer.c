@@ -102,8 +102,9 @@ static void count_blocks(const sn_transformer_setting *s, int i, double n[4]) {
 // al. 2021: warm-up of 2 (stages - i - 1) + (chunks - 1) stages chunks, and the one that runs).
 static double in_flight(const sn_degrees *d, int i) {
     double stages = (double)d->pipeline, chunks = (double)d->chunks, micro = (double)d->microbatches;
+    double group = d->chunk_group ? (double)d->chunk_group : stages;
     if (d->chunks <= 1) return fmin(micro, stages - i);
-    return fmin(micro, ((stages - i - 1) * 2 + (chunks - 1) * stages + 1) / chunks);
+    return fmin(micro, ((stages - i - 1) * 2 + (chunks - 1) * group + 1) / chunks);
 }
 
 // At the end of the forward pass the loss has its logits; then blocks run backwards, each with what it brings back.

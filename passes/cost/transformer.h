@@ -10,7 +10,7 @@ typedef struct sn_transformer {
     int64_t experts, top_k, expert_ffn, shared_ffn, dense; // a mixture: the first `dense` layers are none
     int64_t query_rank, kv_rank, rope;                     // latent attention (DeepSeek-V2, 2024); 0: none
     bool gated, rms_norm, biased, causal, tied, positions; // positions: a learned table
-    bool dropout;
+    bool dropout, norm_heads;                              // norm_heads: queries and keys are normalised
 } sn_transformer;
 
 // Scores in memory, or one kernel: of the first generation, or written for the architecture.
@@ -22,6 +22,7 @@ typedef struct sn_degrees {
     bool sequence;                             // the parts between tensor-parallel ones are cut along the sequence
     int zero;                                  // stage
     int64_t chunks, micro_batch, microbatches; // chunks: model chunks of a pipeline stage
+    int64_t chunk_group;                       // micro-batches that run one chunk in a row; 0: one per stage
     sn_remat remat;
 } sn_degrees;
 
@@ -30,7 +31,7 @@ typedef struct sn_runtime {
     sn_dtype dtype; // of activations and of the parameters that compute
     bool eight_bit; // products in 8 bits
     sn_attention attention;
-    bool fused_head;       // the loss keeps no f32 copy of the logits
+    double loss_bytes;     // of one logit, that the loss keeps beside the logits: 4 for an f32 copy, 0 when fused
     bool master;           // f32 parameters beside those that compute
     double gradient_bytes; // of one parameter's gradient, as it is kept
     double reduce_bytes;   // as it travels

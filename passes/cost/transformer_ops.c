@@ -210,6 +210,11 @@ static void attention(trace *t) {
         // Values are a part of the product's result, which stays beside the turned queries and keys.
         if (!s->kv_rank) t->saved += width(t) * t->tokens * (heads + kv_heads) * head;
     }
+    if (s->norm_heads) {
+        stream(t, FORWARD, t->tokens * (heads + kv_heads) * head, 1, 1);
+        stream(t, BACKWARD, t->tokens * (heads + kv_heads) * head, 2, 1);
+        t->saved += width(t) * t->tokens * (heads + kv_heads) * head;
+    }
     t->saved += width(t) * t->tokens * (heads + (s->kv_rank ? heads : kv_heads)) * head;
     t->saved += width(t) * t->tokens * (s->kv_rank ? heads : kv_heads) * value_head;
     if (t->runtime->attention != SN_ATTENTION_PLAIN) {
@@ -317,13 +322,14 @@ static void head(trace *t) {
     linear(t, t->tokens, hidden, columns, false, true);
     t->runtime = runtime;
     if (t->shape->tied && t->degrees->pipeline == 1) t->parameters -= hidden * columns;
-    int passes = t->runtime->fused_head ? 1 : 3; // conversion, largest, exponentials with their sum
+    bool fused = t->runtime->loss_bytes == 0;
+    int passes = fused ? 1 : 3; // conversion, largest, exponentials with their sum
     pointwise(t, FORWARD, logits, passes, passes - 1, SN_F32, SN_OP_EXP);
     pointwise(t, BACKWARD, logits, 1, 1, SN_F32, SN_OP_NEG);
-    if (!t->runtime->fused_head) stream(t, BACKWARD, logits, 2, 1);
+    if (!fused) stream(t, BACKWARD, logits, 2, 1);
     for (int i = 0; i < 3; i++) move(t, FORWARD, SN_OP_ALL_REDUCE, 4 * t->tokens, t->tensor, false);
     // The loss needs the logits, and in f32 unless it is fused; later their gradient beside the weight's.
-    double loss = logits * (width(t) + (t->runtime->fused_head ? 0 : 4)), weight = 0;
+    double loss = logits * (width(t) + t->runtime->loss_bytes), weight = 0;
     if (t->runtime->placeholders) weight = width(t) * hidden * columns;
     t->transient = fmax(loss, width(t) * logits + weight);
 }

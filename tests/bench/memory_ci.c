@@ -47,8 +47,9 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     s.ffn = (int64_t)csv_number(row, "ffn", 4.0 * (double)s.hidden);
     if (s.gated && !csv_number(row, "ffn", 0)) s.ffn = (int64_t)(4.0 * (double)s.hidden * 2 / 3 / 64) * 64;
     s.sequence = (int64_t)csv_number(row, "seq", 0);
+    bool bert = strcmp(csv_get(row, "suite"), "bert") == 0; // which has a vocabulary of its own
     double multiple = argument_number(row, "make-vocab-size-divisible-by", 128) * (double)tensor;
-    s.vocab = (int64_t)(ceil(argument_number(row, "vocab-size", 50257) / multiple) * multiple);
+    s.vocab = (int64_t)(ceil(argument_number(row, "vocab-size", bert ? 30522 : 50257) / multiple) * multiple);
     s.experts = (int64_t)csv_number(row, "num_experts", 0);
     s.top_k = (int64_t)csv_number(row, "topk", 2);
     s.expert_ffn = (int64_t)argument_number(row, "moe-ffn-hidden-size", (double)s.ffn);
@@ -57,7 +58,8 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     s.biased = !argument_is(row, "disable-bias-linear", "true");
     s.positions = !argument_is(row, "position-embedding-type", "rope");
     s.tied = csv_number(row, "untie_embeddings", 0) <= 0;
-    s.causal = strcmp(csv_get(row, "suite"), "bert") != 0;
+    s.norm_heads = argument_is(row, "qk-layernorm", "true");
+    s.causal = !bert;
     s.dropout = argument_number(row, "hidden-dropout", 0.1) > 0;
     return s;
 }
@@ -79,6 +81,10 @@ static sn_degrees degrees_of(const csv_row *row) {
               : strcmp(remat, "selective") == 0 ? SN_REMAT_SELECTIVE
                                                 : SN_REMAT_NONE;
     if (d.chunks < 1) d.chunks = 1;
+    double ranks = csv_number(row, "gpus", 0) / (double)(d.tensor * d.context * d.pipeline);
+    if ((double)d.data < ranks) d.data = (int64_t)ranks;
+    if (d.data < d.expert) d.data = d.expert; // expert-parallel ranks are data-parallel ones
+    d.chunk_group = (int64_t)argument_number(row, "microbatch-group-size-per-virtual-pipeline-stage", 0);
     return d;
 }
 
@@ -92,11 +98,35 @@ static sn_runtime runtime_of(const csv_row *row) {
                     .reduce_bytes = bf16 ? 4 : 2,
                     .gradient_copy = bf16 ? 0 : 4,
                     .placeholders = engine};
-    bool flash =
-        engine && !argument_is(row, "attention-backend", "unfused") && !argument_is(row, "attention-backend", "local");
+    // Where no back end is asked for, the LTS containers on these machines have no fused attention.
+    char backend[64];
+    bool asked = *argument(row, "attention-backend", backend) != 0;
+    bool bare = strstr(csv_get(row, "source_ref"), "lts_dgxa100_dracooci") && !asked;
+    bool plain =
+        bare || argument_is(row, "attention-backend", "unfused") || argument_is(row, "attention-backend", "local");
+    bool flash = engine && !plain;
     r.attention = flash ? SN_ATTENTION_TUNED : SN_ATTENTION_PLAIN;
-    r.fused_head = argument_is(row, "cross-entropy-loss-fusion", "true");
+    // Megatron-LM's own fusion keeps two f32 copies, Transformer Engine's none.
+    bool fused = argument_is(row, "cross-entropy-loss-fusion", "true");
+    r.loss_bytes = !fused ? 4 : argument_is(row, "cross-entropy-fusion-impl", "te") ? 0 : 8;
     return r;
+}
+
+// Features that neither the shape nor the degrees can say.
+static bool is_out_of_scope(const csv_row *row) {
+    static const char *const features[] = {"multi-latent-attention",
+                                           "mtp-num-layers",
+                                           "use-megatron-fsdp",
+                                           "optimizer=muon",
+                                           "hybrid-layer-pattern",
+                                           "decoder-first-pipeline-num-layers",
+                                           "decoder-last-pipeline-num-layers",
+                                           "pipeline-model-parallel-layout",
+                                           "cuda-graph",
+                                           "num-distributed-optimizer-instances"};
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (strstr(csv_get(row, "other_args"), features[i])) return true;
+    return false;
 }
 
 bool memory_ci_row(const csv_row *row, double *bytes) {
@@ -104,6 +134,7 @@ bool memory_ci_row(const csv_row *row, double *bytes) {
     if (strcmp(suite, "gpt") != 0 && strcmp(suite, "moe") != 0 && strcmp(suite, "bert") != 0 &&
         strcmp(suite, "mixtral") != 0)
         return false;
+    if (is_out_of_scope(row)) return false;
     sn_cluster cluster;
     const char *preset = strncmp(gpu, "A100", 4) == 0   ? "dgx-a100"
                          : strncmp(gpu, "H100", 4) == 0 ? "dgx-h100"

@@ -47,29 +47,44 @@ typedef struct framework {
 
 static const framework frameworks[] = {
     // Megatron-LM of 2021-2022, fp16: kernels for masked softmax, bias+GeLU and bias+dropout+add; fp16 gradients.
-    {"vtrain", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
-    {"megatron_sc21", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
-    {"korthikanti", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
-    {"mtnlg", GPT, {.master = true, .gradient_bytes = 4, .reduce_bytes = 4}, 128},
-    {"bigscience_a100", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
-    {"sailor", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
-    {"deepspeed_azure", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
-    {"bert", GPT, {.master = true, .gradient_bytes = 2, .reduce_bytes = 2}, 8},
+    {"vtrain", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"megatron_sc21",
+     GPT,
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
+     128},
+    {"korthikanti",
+     GPT,
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
+     128},
+    {"mtnlg", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 4, .reduce_bytes = 4}, 128},
+    {"bigscience_a100",
+     GPT,
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
+     128},
+    {"sailor", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"deepspeed_azure",
+     GPT,
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
+     128},
+    {"bert", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2}, 8},
     // MPT: flash attention, no biases, no dropout; FSDP keeps f32 shards and moves bf16.
     {"llm_foundry",
      {.causal = true, .tied = true, .positions = true},
-     {.attention = SN_ATTENTION_EARLY, .gradient_bytes = 2, .reduce_bytes = 2, .shard_layers = true},
+     {.loss_bytes = 4, .attention = SN_ATTENTION_EARLY, .gradient_bytes = 2, .reduce_bytes = 2, .shard_layers = true},
      1},
     {"torchtitan",
      LLAMA,
-     {.attention = SN_ATTENTION_EARLY, .gradient_bytes = 4, .reduce_bytes = 4, .shard_layers = true},
+     {.loss_bytes = 4, .attention = SN_ATTENTION_EARLY, .gradient_bytes = 4, .reduce_bytes = 4, .shard_layers = true},
      1},
-    {"internevo", LLAMA, {.attention = SN_ATTENTION_EARLY, .master = true, .gradient_bytes = 2, .reduce_bytes = 2}, 1},
+    {"internevo",
+     LLAMA,
+     {.loss_bytes = 4, .attention = SN_ATTENTION_EARLY, .master = true, .gradient_bytes = 2, .reduce_bytes = 2},
+     1},
     // Megatron-Core with Transformer Engine.
     {"megatron_core_h100",
      {.rms_norm = true, .causal = true},
      {.attention = SN_ATTENTION_TUNED,
-      .fused_head = true,
+
       .master = true,
       .gradient_bytes = 4,
       .reduce_bytes = 4,
@@ -78,7 +93,7 @@ static const framework frameworks[] = {
     {"mlperf_gpt3",
      GPT,
      {.attention = SN_ATTENTION_TUNED,
-      .fused_head = true,
+
       .master = true,
       .gradient_bytes = 2,
       .reduce_bytes = 2,
@@ -87,7 +102,7 @@ static const framework frameworks[] = {
     {"mlperf_llama31",
      LLAMA,
      {.attention = SN_ATTENTION_TUNED,
-      .fused_head = true,
+
       .master = true,
       .gradient_bytes = 2,
       .reduce_bytes = 2,
@@ -96,7 +111,7 @@ static const framework frameworks[] = {
     {"nemo",
      LLAMA,
      {.attention = SN_ATTENTION_TUNED,
-      .fused_head = true,
+
       .master = true,
       .gradient_bytes = 2,
       .reduce_bytes = 2,
@@ -105,7 +120,7 @@ static const framework frameworks[] = {
     {"megatron_",
      LLAMA,
      {.attention = SN_ATTENTION_TUNED,
-      .fused_head = true,
+
       .master = true,
       .gradient_bytes = 2,
       .reduce_bytes = 2,
@@ -113,16 +128,21 @@ static const framework frameworks[] = {
      128},
     {"simumax",
      LLAMA,
-     {.attention = SN_ATTENTION_TUNED, .master = true, .gradient_bytes = 4, .reduce_bytes = 4, .placeholders = true},
+     {.loss_bytes = 4,
+      .attention = SN_ATTENTION_TUNED,
+      .master = true,
+      .gradient_bytes = 4,
+      .reduce_bytes = 4,
+      .placeholders = true},
      128},
     {"alpa",
      {.biased = true, .causal = true, .tied = true, .positions = true},
-     {.master = true, .gradient_bytes = 2, .reduce_bytes = 2},
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2},
      1},
     {"stas",
      LLAMA,
      {.attention = SN_ATTENTION_TUNED,
-      .fused_head = true,
+
       .master = true,
       .gradient_bytes = 2,
       .reduce_bytes = 2,
@@ -257,7 +277,7 @@ static sn_runtime runtime_of(const csv_row *row, const framework *f, const sn_de
     r.gathers = 4;
     if (has(precision, "bf16 (fp32 grad accum)")) r.gradient_copy = 0;
     if (has(precision, "fp32 grad accum")) r.gradient_bytes = 4;
-    r.fused_head |= d->context > 1; // who cuts the sequence does not keep f32 logits of it
+    if (d->context > 1) r.loss_bytes = 0; // who cuts the sequence does not keep f32 logits of it
     r.scatter_messages = has(csv_get(row, "framework"), "Megatron-LM");
     r.overlap_tensor = has(overlap, "tp-comm");
     r.overlap_messages = has(overlap, "pp") || has(overlap, "p2p-overlap") || has(overlap, "userbuffers");
