@@ -248,7 +248,8 @@ static double bound_with(sn_search *s, const sn_candidate *c, const sn_stage_con
     if (s->request.objective == SN_OBJECTIVE_STEADY) return each;
     if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + x->stages) * each;
     double once = least_once(s, c, b), total = b->total * fastest;
-    if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) return m * each + fmax(0, b->fill * fastest - each) + once;
+    // Of the fill the last stage's part is missing, which is no longer than the longest stage.
+    if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) return fmax(m * each, (m - 1) * each + b->fill * fastest) + once;
     if (c->schedule == SN_PIPELINE_INTERLEAVED) return m * each + (c->pp - 1) * total / x->stages + once;
     return total + messages + (m - 1) * each + once;
 }
@@ -277,7 +278,8 @@ static double most_work(int n, const rank_column *columns, double seconds, doubl
     double best = 0;
     for (int a = 0; a < n; a++) {
         const rank_column *u = &columns[a];
-        best = fmax(best, u->work * fmin(seconds / u->seconds, bytes / u->bytes));
+        best =
+            fmax(best, u->work * (u->bytes > 0 ? fmin(seconds / u->seconds, bytes / u->bytes) : seconds / u->seconds));
         for (int b = a + 1; b < n; b++) {
             const rank_column *v = &columns[b];
             double det = u->seconds * v->bytes - v->seconds * u->bytes;
@@ -292,7 +294,7 @@ static double most_work(int n, const rank_column *columns, double seconds, doubl
 
 static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, double *working) {
     const sn_candidate *c = x->candidate;
-    double held = sn_stage_in_flight(c, rank), speed = x->speed ? x->speed[rank] : 1;
+    double held = sn_candidate_in_flight(c, rank), speed = x->speed ? x->speed[rank] : 1;
     int n = 0;
     *working = INFINITY;
     for (int k = 0; k < x->blocks->n_classes; k++) {
@@ -303,7 +305,7 @@ static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, d
         double moved = 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
         *working = fmin(*working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
-            out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved, state + held * cost->kept[r] + 1};
+            out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved, state + held * cost->kept[r]};
     }
     return n;
 }

@@ -37,7 +37,7 @@ static totals sum_blocks(const sn_stage_context *x, int first, int end) {
     return t;
 }
 
-double sn_stage_in_flight(const sn_candidate *c, int index) {
+double sn_candidate_in_flight(const sn_candidate *c, int index) {
     int rank = index % c->pp;
     double most = c->microbatches;
     switch (c->schedule) {
@@ -72,7 +72,7 @@ double sn_memory_classes_total(const sn_memory_classes *m) {
 
 static void fill_report(const sn_stage_context *x, int index, int first, int end, const totals *t, sn_remat remat,
                         sn_stage_report *out) {
-    double held = sn_stage_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+    double held = sn_candidate_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
     double message = index ? x->message : 0;
     *out = (sn_stage_report){.first = first, .end = end, .remat = remat, .in_flight = held};
     out->forward = t->forward * speed + message + x->gather * t->parameters;
@@ -88,7 +88,7 @@ static void fill_report(const sn_stage_context *x, int index, int first, int end
 
 // Seconds of a stage with these sums; INFINITY, and the rematerialisation of least memory, when nothing fits.
 static double cost_of(const sn_stage_context *x, int index, const totals *t, sn_remat *chosen) {
-    double held = sn_stage_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+    double held = sn_candidate_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
     double limit = (x->limits ? x->limits[index] : x->limit) / x->candidate->chunks;
     double best = INFINITY, least = INFINITY;
     for (int r = 0; r < SN_REMAT_COUNT && !isfinite(best); r++) {
@@ -229,7 +229,7 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
         lower = solve_bound(&v);
         if (lower) high = read_answer(&v, trial);
     }
-    for (int b = 0; b < v.n; b++) least_sum += block_seconds(x, b);
+    for (int b = 0; b < v.n; b++) least_sum += block_seconds(x, b) / v.slowest;
     v.bound = high;
     for (int round = 0; found && round < 24 && solve_bound(&v); round++) {
         double longest = read_answer(&v, trial), value = v.sum[v.stages * (v.n + 1) + v.n] + weight * longest;
@@ -238,7 +238,7 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
             memcpy(cut, trial, (size_t)(v.stages + 1) * sizeof *trial);
         }
         // A larger bound helps only while the sum it can save outweighs it.
-        double reach = weight > 0 ? (best - least_sum) / weight : v.bound * 2;
+        double reach = weight > 0 ? (best - least_sum) / weight : INFINITY;
         if (round == 0 && reach > high * 1.0001)
             v.bound = reach;
         else

@@ -26,7 +26,7 @@ double sn_stage_with(const sn_stage_context *context, int index, int first, int 
                      sn_stage_report *out);
 // Micro-batches that a stage holds at once, as passes/schedule/pipeline_order.c orders them. A chunk of an interleaved
 // rank counts its share of what the rank holds.
-double sn_stage_in_flight(const sn_candidate *candidate, int index);
+double sn_candidate_in_flight(const sn_candidate *candidate, int index);
 // Cuts of about equal time; cut[stages] = n_blocks.
 void sn_stages_even(const sn_stage_context *context, int *cut);
 // The cut that minimises sum + weight * longest exactly. False when nothing fits. `work` counts stages looked at.
