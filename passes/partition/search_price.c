@@ -216,6 +216,7 @@ static bound_sums sum_all(const sn_stage_context *x) {
     bound_sums b = {0};
     for (int k = 0; k < x->blocks->n_classes; k++) {
         const sn_block_cost *cost = &x->costs[k];
+        if (!x->blocks->classes[k].count) continue;
         double seconds = cost->forward + cost->backward_input + cost->backward_weight +
                          2 * x->gather * cost->parameters + x->scatter * cost->gradients;
         int count = x->blocks->classes[k].count;
@@ -299,6 +300,7 @@ static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, d
     *working = INFINITY;
     for (int k = 0; k < x->blocks->n_classes; k++) {
         const sn_block_cost *cost = &x->costs[k];
+        if (!x->blocks->classes[k].count) continue;
         double work = cost->forward + cost->backward_input + cost->backward_weight;
         double state = cost->optimizer / (c->zero >= 1 ? c->dp : 1) + cost->gradients / (c->zero >= 2 ? c->dp : 1) +
                        cost->parameters / (c->zero >= 3 ? c->dp : 1);
