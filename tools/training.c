@@ -204,7 +204,7 @@ static bool check_target(const sn_options *options, sn_diags *diags) {
 }
 
 static bool package(const sn_options *options, const sn_train_build *build, const sn_training *training,
-                    const sn_plan *plan, sn_module *module, sn_arena *arena, sn_diags *diags) {
+                    const sn_plan *plan, uint64_t model_hash, sn_module *module, sn_arena *arena, sn_diags *diags) {
     if (strcmp(sn_options_text(options, "target", "cpu"), "cpu") != 0)
         return sn_package_cuda_source(module, build->output, diags);
     const char *model = options->arguments.data[0];
@@ -215,7 +215,7 @@ static bool package(const sn_options *options, const sn_train_build *build, cons
     request.schedule = (sn_schedule_request){
         .model_path = path ? path : model,
         .model_bytes = info.st_size,
-        .model_hash = sn_arena_printf(arena, "%016" PRIx64, plan->model_hash),
+        .model_hash = sn_arena_printf(arena, "%016" PRIx64, model_hash),
         .plan_hash = sn_arena_printf(arena, "%016" PRIx64, sn_plan_hash(plan)),
         .plan = plan,
         .microbatches = training->accumulate,
@@ -284,9 +284,10 @@ bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn
     }
     if (module && !build->inference) sn_onnx_check_training(source.model, module, mode, diags);
     if (module) {
+        uint64_t model_hash = sn_model_hash(module); // as imported: the same for every plan
         sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan, .plugins = plugins};
         good = run_passes(options, build, module, &context) && module->form == SN_FORM_SCHED &&
-               package(options, build, &training, &plan, module, &arena, diags);
+               package(options, build, &training, &plan, model_hash, module, &arena, diags);
     }
     bool made = module && good;
     sn_module_free(module);

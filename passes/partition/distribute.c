@@ -143,7 +143,7 @@ static bool check_names(sn_distributor *d) {
                 known |= node && strcmp(node, name) == 0;
             }
         if (known) continue;
-        sn_error(d->diags, "E0420", name, "`sennit info` lists the weights; dumps show the nodes of all ops",
+        sn_error(d->diags, "E0430", name, "`sennit info` lists the weights; dumps show the nodes of all ops",
                  "the plan states a layout of what is no weight and no ONNX node of the model");
         good = false;
     }

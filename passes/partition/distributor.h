@@ -45,7 +45,7 @@ void sn_distribute_op(sn_distributor *d, sn_op *op);
 // distribute.c: a function from its arguments to its results.
 bool sn_distribute_func(sn_distributor *d, sn_func *func);
 
-// targets.c: how globals are stored, from the plan's layouts and ZeRO. False with E0420, E0421.
+// targets.c: how globals are stored, from the plan's layouts and ZeRO. False with E0430, E0431.
 bool sn_targets_of_globals(sn_distributor *d);
 // What results must get: the plan's layouts of ONNX nodes, and those of gradients.
 bool sn_targets_of_results(sn_distributor *d, sn_func *func);

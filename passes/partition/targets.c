@@ -19,28 +19,16 @@ static bool is_weight(const sn_global *global) {
     return global->role == SN_ROLE_PARAMETER || global->role == SN_ROLE_FROZEN;
 }
 
-static bool is_read_by_update(const sn_value *value) {
-    for (size_t i = 0; i < value->uses.count; i++)
-        if (value->uses.data[i].op->kind != SN_OP_ASSIGN && sn_op_has(value->uses.data[i].op->kind, SN_TRAIT_UPDATE))
-            return true;
-    return false;
-}
-
-// Moments are read by the update; the other state of a parameter adds up gradients.
-static bool is_accumulator(const sn_global *global) {
-    return global->role == SN_ROLE_OPTIMIZER && global->of && !is_read_by_update(global->value);
-}
-
 // Whether a layout fits a type; says so where not.
 static bool check_fit(sn_distributor *d, const char *name, int rank, sn_layout layout, sn_type type) {
     if (rank != type.rank) {
-        sn_error(d->diags, "E0421", name, "state one entry for each dim",
+        sn_error(d->diags, "E0431", name, "state one entry for each dim",
                  "the plan's layout has %d dims, but it has %d", rank, type.rank);
         return false;
     }
     for (int dim = 0; dim < rank; dim++) {
         if (sn_layout_divides(d->mesh, layout, dim, type.dim[dim])) continue;
-        sn_error(d->diags, "E0421", name, "cut another dim, or choose sizes of the mesh that divide it",
+        sn_error(d->diags, "E0431", name, "cut another dim, or choose sizes of the mesh that divide it",
                  "the plan cuts dim %d, of size %" PRId64 ", in %" PRId64 " parts", dim, type.dim[dim],
                  sn_mesh_size(d->mesh, layout.dim[dim]));
         return false;
@@ -99,7 +87,7 @@ bool sn_targets_of_globals(sn_distributor *d) {
         sn_global *global = d->module->globals.data[i], *of = global->of;
         if (!of || !sn_shape_equal(global->value->type, of->value->type)) continue;
         sn_layout layout = of->value->layout;
-        if (zero >= (is_accumulator(global) ? 2 : 1)) (void)cut_over_data(d, global->value->type, &layout);
+        if (zero >= (global->role == SN_ROLE_SUM ? 2 : 1)) (void)cut_over_data(d, global->value->type, &layout);
         global->value->layout = layout;
     }
     for (size_t i = 0; i < n && zero >= 3; i++)
@@ -186,7 +174,7 @@ sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_va
 bool sn_is_accumulation(const sn_distributor *d, const sn_op *op) {
     (void)d;
     const sn_value *to = op->n_operands ? op->operands[0] : NULL;
-    return op->kind == SN_OP_ADD && to->kind == SN_VALUE_GLOBAL && is_accumulator(to->global);
+    return op->kind == SN_OP_ADD && to->kind == SN_VALUE_GLOBAL && to->global->role == SN_ROLE_SUM && to->global->of;
 }
 
 sn_layout sn_accumulator_layout(const sn_distributor *d, const sn_op *op) {

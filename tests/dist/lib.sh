@@ -17,13 +17,19 @@ losses() {
     sed -n 's/.*"loss": *\([-+0-9.e]*\).*/\1/p' "$1"
 }
 
-# same_losses LOG LOG: as many steps, each equal to 1e-5 relative.
+# same_numbers FILE FILE: as many lines, each equal to 1e-5 relative; says which are not.
+same_numbers() {
+    [ -s "$1" ] || return 1
+    paste "$1" "$2" | awk '
+        NF != 2 { bad = "the files differ in length"; exit }
+        { d = $1 - $2; if (d < 0) d = -d; m = $2 < 0 ? -$2 : $2; if (!(d <= 1e-5 * m)) { bad = "line " NR ": " $1 " and " $2; exit } }
+        END { if (bad) { print bad; exit 1 } }'
+}
+
+# same_losses LOG LOG: as many steps, with the same losses.
 same_losses() {
     losses "$1" >a.txt
     losses "$2" >b.txt
     [ -s a.txt ] || fail "$1 has no losses"
-    paste a.txt b.txt | awk '
-        NF != 2 { bad = "the runs differ in length"; exit }
-        { d = $1 - $2; if (d < 0) d = -d; m = $2 < 0 ? -$2 : $2; if (!(d <= 1e-5 * m)) { bad = "step " NR ": " $1 " and " $2; exit } }
-        END { if (bad) { print bad; exit 1 } }' || fail "$1 and $2 differ"
+    same_numbers a.txt b.txt || fail "$1 and $2 differ"
 }
