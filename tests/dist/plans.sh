@@ -1,5 +1,5 @@
 #!/bin/sh
-# plans.sh SENNIT [COUNT [FIRST]]: random plans (mesh, micro-batches, ZeRO, rematerialisation) of the sample models as
+# plans.sh SENNIT [COUNT [FIRST]]: random plans (mesh, stages, micro-batches, schedule, ZeRO, rematerialisation) of the sample models as
 # executables on 2 to 8 CPU ranks: losses, gradients and parameters after an AdamW step equal one rank's to 1e-5. Draws
 # are numbered from FIRST; one is repeated with COUNT 1. Models beside those of the project: SENNIT_MODELS=folder.
 # test_layouts.c draws layouts as well, without executables.
@@ -21,21 +21,25 @@ draw() {
         END {
             srand(seed); for (i = 0; i < 8; i++) rand()
             model = file[1 + roll(NR)]
-            split("dp tp cp ep", axes, " ")
-            ranks = 1
+            n = split("pp dp tp cp ep", axes, " ")
             do {
-                outline = ""; dp = 1; ranks = 1
-                for (i = 1; i <= 4; i++) {
+                outline = ""; pp = dp = ranks = 1
+                for (i = 1; i <= n; i++) {
                     size = roll(2) ? 1 : 2 + roll(3)
                     if (axes[i] == "dp" && model !~ /-dyn/ && size == 3) size = 4
+                    if (axes[i] == "pp" && size > 2) size = 2
                     if (size == 1 || ranks * size > 8) continue
                     ranks *= size
-                    if (i == 1) dp = size
+                    if (axes[i] == "dp") dp = size
+                    if (axes[i] == "pp") pp = size
                     outline = outline axes[i] "=" size ","
                 }
             } while (ranks == 1)
-            micro = 1 + roll(3)
+            split("1f1b gpipe zero-bubble interleaved", schedule, " ")
+            word = schedule[1 + roll(4)]
+            micro = word == "interleaved" ? pp * (1 + roll(2)) : 1 + roll(4)
             outline = outline "microbatches=" micro ",zero=" roll(4)
+            if (pp > 1) outline = outline ",schedule=" word (word == "interleaved" ? ",chunks=2" : "")
             split("none selective full", remat, " ")
             outline = outline ",remat=" remat[1 + roll(3)]
             print model, (model ~ /-dyn/ ? 2 * dp * micro : 0), outline
