@@ -130,6 +130,27 @@ static bool print_plan(planning *p, json_t *json) {
     return true;
 }
 
+// What the plan was made from, so that `sennit simulate` builds the same step: paths do not depend on where it is run.
+static json_t *made_from(const planning *p) {
+    static const char *const left_out[] = {"output", "json", "batch", "mesh", "objective"};
+    json_t *options = json_array();
+    for (size_t i = 0; i < p->options->given.count; i++) {
+        const struct sn_option_given *given = &p->options->given.data[i];
+        bool skip = false;
+        for (size_t k = 0; k < sizeof left_out / sizeof *left_out; k++)
+            skip |= strcmp(given->spec->name, left_out[k]) == 0;
+        if (skip) continue;
+        char *path = strcmp(given->spec->name, "cluster") == 0 ? realpath(given->text, NULL) : NULL;
+        json_array_append_new(options, json_sprintf("--%s=%s", given->spec->name, path ? path : given->text));
+        free(path);
+    }
+    const char *model = p->options->arguments.data[0];
+    char *path = realpath(model, NULL);
+    json_t *json = json_pack("{s:s, s:o}", "model", path ? path : model, "options", options);
+    free(path);
+    return json;
+}
+
 static bool search_and_print(planning *p) {
     double start = now();
     sn_blocks blocks = sn_blocks_find(p->module, p->fixed_micro ? p->fixed_micro : p->batch, &p->arena);
@@ -159,6 +180,7 @@ static bool search_and_print(planning *p) {
         json_t *explanation = sn_explanation(search, &request, &result, sizeof more / sizeof *more, more);
         json_object_set_new(explanation, "search_seconds", json_real(seconds));
         json_object_set_new(json, "explanation", explanation);
+        json_object_set_new(json, "made_from", made_from(p));
         good = print_plan(p, json);
         json_decref(json);
     }

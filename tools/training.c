@@ -203,28 +203,28 @@ static bool check_target(const sn_options *options, sn_diags *diags) {
     return false;
 }
 
-static bool package(const sn_options *options, const sn_train_build *build, const sn_training *training,
-                    const sn_plan *plan, uint64_t model_hash, sn_module *module, sn_arena *arena, sn_diags *diags) {
+static bool package(const sn_options *options, const sn_train_build *build, sn_train_step *step, sn_diags *diags) {
     if (strcmp(sn_options_text(options, "target", "cpu"), "cpu") != 0)
-        return sn_package_cuda_source(module, build->output, diags);
+        return sn_package_cuda_source(step->module, build->output, diags);
     const char *model = options->arguments.data[0];
+    sn_arena *arena = &step->arena;
     char *path = realpath(model, NULL);
     struct stat info = {0};
     if (path) stat(path, &info);
-    sn_package_request request = {.path = build->output, .runner = find_runner(arena), .plan = plan};
+    sn_package_request request = {.path = build->output, .runner = find_runner(arena), .plan = &step->plan};
     request.schedule = (sn_schedule_request){
         .model_path = path ? path : model,
         .model_bytes = info.st_size,
-        .model_hash = sn_arena_printf(arena, "%016" PRIx64, model_hash),
-        .plan_hash = sn_arena_printf(arena, "%016" PRIx64, sn_plan_hash(plan)),
-        .plan = plan,
-        .microbatches = training->accumulate,
-        .lr = training->optimizer.lr,
+        .model_hash = sn_arena_printf(arena, "%016" PRIx64, step->model_hash),
+        .plan_hash = sn_arena_printf(arena, "%016" PRIx64, sn_plan_hash(&step->plan)),
+        .plan = &step->plan,
+        .microbatches = step->training.accumulate,
+        .lr = step->training.optimizer.lr,
     };
     sn_texts labels = find_labels(options, arena);
     request.schedule.labels = &labels;
     request.schedule.settings = read_settings(options, arena, &request.schedule.n_settings);
-    bool good = sn_package_build(module, &request, diags);
+    bool good = sn_package_build(step->module, &request, diags);
     free(path);
     return good;
 }
@@ -255,44 +255,46 @@ static bool check_model(const sn_plan *plan, const sn_module *module, const char
     return false;
 }
 
-bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn_diags *diags) {
-    sn_arena arena = {0};
-    sn_training training;
-    sn_plan plan;
+bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_diags *diags, sn_train_step *out) {
+    *out = (sn_train_step){0};
+    sn_plan *plan = &out->plan;
     sn_onnx_mode mode = SN_ONNX_AS_EXPORTED;
-    sn_model_source source = {0};
-    sn_module *module = NULL;
-    bool good = sn_train_read(options, &arena, diags, &training) & read_plan(options, diags, &arena, &plan) &
-                sn_train_mode(options, diags, &mode) & check_target(options, diags);
-    good = good && check_cluster(options, &plan, diags);
-    sn_plugins *plugins = sn_command_plugins(options, diags);
-    good = good && plugins;
-    if (good) training.accumulate = plan.microbatches;
-    int parts = good ? batch_parts(options, &plan) : 1;
+    const char *model = options->arguments.data[0];
+    bool good = sn_train_read(options, &out->arena, diags, &out->training) &
+                read_plan(options, diags, &out->arena, plan) & sn_train_mode(options, diags, &mode) &
+                check_target(options, diags);
+    good = good && check_cluster(options, plan, diags);
+    out->plugins = sn_command_plugins(options, diags);
+    if (!good || !out->plugins) return false;
+    out->training.accumulate = plan->microbatches;
+    int parts = batch_parts(options, plan);
     // A plan's batch stands in for --batch: build->batch is what the model itself sees.
-    int64_t batch = good && plan.batch ? plan.batch / parts : build->batch;
-    if (build->ranks && good && build->ranks != sn_plan_ranks(&plan))
-        plan = sn_plan_data_parallel(build->ranks, training.accumulate);
-    if (good) training.splits = sn_plan_stage_count(&plan) > 1;
-    training.with_gradients |= build->with_gradients;
+    int64_t batch = plan->batch ? plan->batch / parts : build->batch;
+    if (build->ranks && build->ranks != sn_plan_ranks(plan))
+        *plan = sn_plan_data_parallel(build->ranks, out->training.accumulate);
+    out->training.splits = sn_plan_stage_count(plan) > 1;
+    out->training.with_gradients |= build->with_gradients;
     const char *data = sn_options_text(options, "data", NULL);
-    good = good && sn_model_source_open(options->arguments.data[0], options, data, batch, parts, mode, diags, &source);
-    if (good) module = sn_onnx_import(source.model, &source.import, diags);
-    if (module && !check_model(&plan, module, options->arguments.data[0], diags)) {
-        sn_module_free(module);
-        module = NULL;
-    }
-    if (module && !build->inference) sn_onnx_check_training(source.model, module, mode, diags);
-    if (module) {
-        uint64_t model_hash = sn_model_hash(module); // as imported: the same for every plan
-        sn_pass_context context = {.diags = diags, .training = &training, .plan = &plan, .plugins = plugins};
-        good = run_passes(options, build, module, &context) && module->form == SN_FORM_SCHED &&
-               package(options, build, &training, &plan, model_hash, module, &arena, diags);
-    }
-    bool made = module && good;
-    sn_module_free(module);
-    sn_plugins_free(plugins);
-    sn_model_source_close(&source);
-    sn_arena_free(&arena);
-    return made;
+    if (!sn_model_source_open(model, options, data, batch, build->shapes_alone ? 0 : parts, mode, diags, &out->source))
+        return false;
+    out->module = sn_onnx_import(out->source.model, &out->source.import, diags);
+    if (!out->module || !check_model(plan, out->module, model, diags)) return false;
+    if (!build->inference) sn_onnx_check_training(out->source.model, out->module, mode, diags);
+    out->model_hash = sn_model_hash(out->module);
+    sn_pass_context context = {.diags = diags, .training = &out->training, .plan = plan, .plugins = out->plugins};
+    return run_passes(options, build, out->module, &context) && out->module->form == SN_FORM_SCHED;
+}
+
+void sn_train_step_free(sn_train_step *step) {
+    sn_module_free(step->module);
+    sn_plugins_free(step->plugins);
+    sn_model_source_close(&step->source);
+    sn_arena_free(&step->arena);
+}
+
+bool sn_train_compile(const sn_options *options, const sn_train_build *build, sn_diags *diags) {
+    sn_train_step step;
+    bool good = sn_train_lower(options, build, diags, &step) && package(options, build, &step, diags);
+    sn_train_step_free(&step);
+    return good;
 }

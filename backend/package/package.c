@@ -5,7 +5,6 @@
 #include "backend/package/report.h"
 #include "backend/verify/verify.h"
 #include "base/file.h"
-#include "passes/partition/stages.h"
 #include "runtime/package.h"
 
 #include <stdlib.h>
@@ -72,14 +71,8 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     }
     sn_arena arena = {0};
     sn_str constants = {0}, text = {0};
-    int classes = sn_module_has_stages(module) ? sn_pipeline_ranks(module) : 1;
-    sn_schedules schedules = {.version = SN_SCHEDULE_VERSION};
-    schedules.classes.items = SN_NEW_N(&arena, sn_schedule, classes);
-    for (int rank = 0; rank < classes; rank++)
-        sn_schedule_build(module, &request->schedule, rank, kernels.entries, kernels.n, &arena, &constants,
-                          &schedules.classes.items[schedules.classes.count++]);
-    sn_status wrong = sn_schedules_check(&schedules);
-    if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
+    sn_schedules schedules;
+    sn_schedules_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedules);
     verify(&schedules, &arena);
     sn_schedules_write(&schedules, &text);
     void *library = NULL;

@@ -244,8 +244,7 @@ static void write_instr(writer *w, sn_op *op, sn_instr *out) {
     *out = instr;
 }
 
-// An op that leaves an instruction: not a view, not an axis index (the runtime writes it), not an assign.
-static bool is_instruction(const sn_op *op) {
+bool sn_op_is_instruction(const sn_op *op) {
     return !sn_is_view_op(op) && op->kind != SN_OP_AXIS_INDEX && op->kind != SN_OP_ASSIGN;
 }
 
@@ -276,7 +275,7 @@ static void write_program(writer *w, sn_func *func, sn_program *out) {
                                      __builtin_ctzll((uint64_t)axes)};
             sn_vec_push(&w->specials, coordinate);
         }
-        if (is_instruction(op)) write_instr(w, op, next++);
+        if (sn_op_is_instruction(op)) write_instr(w, op, next++);
     }
     // Values that could not be written over their global are copied when nothing reads the old value any more.
     SN_FOR_OPS(op, func) {
@@ -601,4 +600,16 @@ void sn_schedule_build(sn_module *module, const sn_schedule_request *request, in
     sn_vec_free(&w.origins);
     sn_map_free(&w.origin_index);
     sn_map_free(&w.args);
+}
+
+void sn_schedules_build(sn_module *module, const sn_schedule_request *request, const sn_kernel_entry *kernels,
+                        size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedules *out) {
+    int classes = sn_module_has_stages(module) ? sn_pipeline_ranks(module) : 1;
+    *out = (sn_schedules){.version = SN_SCHEDULE_VERSION};
+    out->classes.items = SN_NEW_N(arena, sn_schedule, classes);
+    for (int rank = 0; rank < classes; rank++)
+        sn_schedule_build(module, request, rank, kernels, n_kernels, arena, constants,
+                          &out->classes.items[out->classes.count++]);
+    sn_status wrong = sn_schedules_check(out);
+    if (wrong) SN_BUG("the schedule is malformed: %s", sn_status_message(wrong));
 }

@@ -32,3 +32,11 @@ typedef struct sn_kernel_entry {
 // constants in memory are appended to `constants`, the payload.
 void sn_schedule_build(sn_module *module, const sn_schedule_request *request, int rank, const sn_kernel_entry *kernels,
                        size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedule *out);
+
+// All rank classes of a module.
+void sn_schedules_build(sn_module *module, const sn_schedule_request *request, const sn_kernel_entry *kernels,
+                        size_t n_kernels, sn_arena *arena, sn_str *constants, sn_schedules *out);
+
+// Whether an op leaves an instruction: not a view, not an axis index (the runtime writes it), not an assign. The
+// instructions of a program are in the order of these ops of its function; copies that belong to none follow.
+bool sn_op_is_instruction(const sn_op *op);

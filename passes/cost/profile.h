@@ -1,0 +1,51 @@
+// What `sennit profile` measured on a machine whose CPU runs the ranks: instructions by their signature
+// (backend/simulate/signature.h), products by shape, memory-bound kernels by size, collectives by kind, ranks and size,
+// messages by size, and what each instruction and each run of a program cost beside their work. Written as JSON:
+//
+//   {"version": 1, "device": "cpu", "cores": 2, "issue": 2.1e-7, "run": 1.5e-6,
+//    "instructions": {"gemm 64x512x128": 4.4e-5, …}, "gemms": [[64, 512, 128, 4.4e-5], …],
+//    "streams": [[4096, 1.2e-6], …], "collectives": {"all_reduce": {"2": [[4, 2e-6], …]}},
+//    "messages": [[4, 1e-7, 2e-6, 1e-7], …]}
+//
+// Seconds of one core that nothing else uses; tables rise in their first column and are interpolated.
+#pragma once
+#include "base/arena.h"
+#include "base/diag.h"
+#include "base/map.h"
+#include "ir/op.h"
+
+#include <jansson.h>
+
+enum { SN_PROFILE_VERSION = 1 };
+
+typedef struct sn_profile_table { // rows of `columns` numbers
+    int columns;
+    size_t rows;
+    double *data;
+} sn_profile_table;
+
+typedef struct sn_message_cost {
+    double send, receive; // seconds that the two sides are busy
+    double flight;        // from the end of the send until it can be received
+} sn_message_cost;
+
+typedef struct sn_profile {
+    double cores;        // that the ranks share
+    double issue, run;   // seconds: of an instruction beside its work, of a run of a program
+    sn_map instructions; // signature -> double *
+    sn_profile_table gemms, streams, messages;
+    const json_t *collectives; // kind -> ranks -> table
+    json_t *json;              // owned: what it was read from
+} sn_profile;
+
+// What is wrong is an error (E0414) with its line. Free it with sn_profile_free.
+bool sn_profile_load(const char *path, sn_arena *arena, sn_diags *diags, sn_profile *out);
+bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn_diags *diags, sn_profile *out);
+void sn_profile_free(sn_profile *profile);
+
+// Each is false where nothing comparable was measured.
+bool sn_profile_instruction(const sn_profile *profile, const char *signature, double *seconds);
+bool sn_profile_collective(const sn_profile *profile, sn_op_kind kind, int64_t ranks, double bytes, double *seconds);
+bool sn_profile_message(const sn_profile *profile, double bytes, sn_message_cost *out);
+bool sn_profile_matmul(const sn_profile *profile, int64_t batch, int64_t m, int64_t n, int64_t k, double *seconds);
+bool sn_profile_stream(const sn_profile *profile, double bytes, double *seconds);
