@@ -52,7 +52,8 @@ double sn_analytic_collective(const sn_device *device, sn_op_kind kind, double b
     if (group->ranks < 2 || bytes <= 0) return 0;
     double issue = device->curve->library_issue, ranks = (double)group->ranks;
     if (kind == SN_OP_ALL_TO_ALL) return issue + all_to_all(bytes, group);
-    double moved = bytes * (ranks - 1) / ranks / ring_bandwidth(group);
+    double ring = bytes * (ranks - 1) / ranks, ramp = device->curve->library_ramp;
+    double moved = (ring + (ramp > 0 ? ring * ramp / (ring + ramp) : 0)) / ring_bandwidth(group);
     if (kind != SN_OP_ALL_REDUCE) return issue + ring_latency(group) + moved;
     return issue + 2 * moved + 2 * fmin(ring_latency(group), tree_latency(group));
 }

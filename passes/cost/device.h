@@ -28,6 +28,7 @@ typedef struct sn_curve {
     double host_issue;    // seconds to issue one op of an eager framework
     double host_jitter;   // its relative spread: ranks that meet in a collective wait for the slowest
     double library_issue; // seconds a communication library adds to a collective
+    double library_ramp;  // bytes that are worth filling a ring's links
     double workspace;     // bytes that libraries keep on the device
 } sn_curve;
 

@@ -4,8 +4,8 @@
     passes/cost/fit.py BUILD/tests/bench/published DIR [--rounds N] [--only CURVE] > curves.def
 
 DIR has the CSV files that tests/bench/published reads. The bench predicts every row with the constants given by --set,
-so no formula is repeated here. Three steps, each on what it is about: matrix products and attention on micro_gemm.csv;
-then what a kernel and the host cost on training steps. A constant belongs to an architecture, never to a row or to a
+so no formula is repeated here. Each step is on what it is about: matrix products and attention on micro_gemm.csv, the
+communication library on micro_collectives.csv, then what a kernel and the host cost on training steps. A constant belongs to an architecture, never to a row or to a
 source. The loss is the mean over sources of the mean absolute error, so no large table drowns a small one; descent is
 by coordinates, deterministic, from the constants that the bench was built with.
 """
@@ -18,21 +18,23 @@ import sys
 
 FIELDS = ["tile_efficiency", "eight_bit", "tile_ramp", "small_tile", "misaligned", "attention_forward",
           "attention_backward", "attention_early", "attention_ramp", "stream", "ramp_bytes", "start", "host_issue",
-          "host_jitter", "library_issue", "workspace"]
+          "host_jitter", "library_issue", "library_ramp", "workspace"]
 BOUNDS = {"tile_efficiency": (0.3, 1), "eight_bit": (0.3, 2), "tile_ramp": (1, 600), "small_tile": (0.01, 1),
           "misaligned": (0.2, 1), "attention_forward": (0.1, 1), "attention_backward": (0.1, 1),
           "attention_early": (0.2, 1), "attention_ramp": (1, 4096), "stream": (0.45, 0.95), "start": (1e-6, 1e-5),
-          "host_issue": (5e-6, 8e-5), "host_jitter": (0.02, 0.5), "library_issue": (2e-6, 6e-5)}
+          "host_issue": (5e-6, 8e-5), "host_jitter": (0.02, 0.5), "library_issue": (2e-6, 6e-5),
+          "library_ramp": (1e6, 1e8)}
 CURVES = {"volta": ["V100"], "ampere": ["A100-SXM", "A100 SXM", "A100-40"], "ampere_pcie": ["A100-PCIe"],
           "hopper": ["H100-SXM", "H200", "GH200"], "hopper_500w": ["H100-HBM2e"],
           "blackwell": ["B200", "GB200"]}
 PRODUCTS = ["tile_efficiency", "tile_ramp", "small_tile", "misaligned", "attention_forward", "attention_backward",
             "attention_ramp"]
 KERNELS = ["stream", "start", "host_issue", "host_jitter", "attention_early"]
+LIBRARY = ["library_issue", "library_ramp"]
 # Sources whose rows are whole steps with a plan that is stated (completeness A), per curve.
 STEPS = {"volta": ["steps_bert_dp.csv"],
          "ampere": ["steps_vtrain_single.csv", "steps_vtrain_multi.csv", "steps_llm_foundry_fsdp.csv",
-                    "steps_megatron_papers.csv", "steps_internevo.csv", "steps_bigscience.csv"],
+                    "steps_megatron_papers.csv"],
          "hopper": ["steps_llm_foundry_fsdp.csv", "steps_mlperf.csv"],
          "hopper_500w": ["steps_torchtitan.csv"],
          "blackwell": ["steps_mlperf.csv", "steps_simumax.csv"]}
@@ -117,6 +119,9 @@ def main():
         if len(bench.errors("micro_gemm.csv", name, settings)) >= 20:
             loss, settings = descend(bench, ["micro_gemm.csv"], name, settings, PRODUCTS, options.rounds)
             print(f"{name}: products {100 * loss:.2f} %", file=sys.stderr)
+        if len(bench.errors("micro_collectives.csv", name, settings)) >= 20:
+            loss, settings = descend(bench, ["micro_collectives.csv"], name, settings, LIBRARY, options.rounds)
+            print(f"{name}: collectives {100 * loss:.2f} %", file=sys.stderr)
         if name in STEPS:
             fields = KERNELS + FROM_STEPS.get(name, [])
             loss, settings = descend(bench, STEPS[name], name, settings, fields, options.rounds)

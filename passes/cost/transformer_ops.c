@@ -224,7 +224,7 @@ static void attention(trace *t) {
         stream(t, FORWARD, t->tokens * heads * head, 1, 1); // heads back side by side
         stream(t, BACKWARD, t->tokens * heads * head, 3, 3);
     }
-    linear(t, t->tokens, heads * value_head, hidden, false, true);
+    linear(t, t->tokens, heads * value_head, hidden, s->biased, true);
     tensor_moves(t, true);
 }
 

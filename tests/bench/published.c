@@ -183,9 +183,9 @@ static const framework *framework_of(const char *source) {
 // A curve's field by name; the order is sn_curve's.
 static bool set_field(sn_curve *curve, const char *field, double value) {
     static const char *const names[] = {
-        "tile_efficiency",    "eight_bit",       "tile_ramp",      "small_tile", "misaligned", "attention_forward",
-        "attention_backward", "attention_early", "attention_ramp", "stream",     "ramp_bytes", "start",
-        "host_issue",         "host_jitter",     "library_issue",  "workspace"};
+        "tile_efficiency",    "eight_bit",       "tile_ramp",      "small_tile",   "misaligned", "attention_forward",
+        "attention_backward", "attention_early", "attention_ramp", "stream",       "ramp_bytes", "start",
+        "host_issue",         "host_jitter",     "library_issue",  "library_ramp", "workspace"};
     double *fields = &curve->tile_efficiency;
     _Static_assert(sizeof(sn_curve) == sizeof(char *) + sizeof names / sizeof *names * sizeof(double),
                    "one name per field");
