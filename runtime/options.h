@@ -29,6 +29,7 @@
     X(checkpoint_every, "checkpoint-every", COUNT, 0, "N", "checkpoint every N steps and at the end")                  \
     X(resume, "resume", TEXT, NULL, "DIR", "continue from the latest checkpoint there")                                \
     X(output, "predictions", TEXT, NULL, "FILE", "run forward only and write the outputs (safetensors)")               \
+    X(timeout, "timeout", REAL, 20, "SECONDS", "end the run when a rank shows no sign of life for so long (0: never)") \
     X(trace, "trace", TEXT, NULL, "FILE", "write what ran when (Chrome trace JSON, for ui.perfetto.dev)")              \
     X(profile, "profile", FLAG, false, "", "say at the end where the time went")                                       \
     X(quiet, "quiet", FLAG, false, "", "no progress line")

@@ -33,6 +33,7 @@ static sn_status wait_for(pid_t child, int *exit_status) {
     while (waitpid(child, &state, 0) < 0)
         if (errno != EINTR) return sn_status_errno("cannot wait for the training run");
     *exit_status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+    if (*exit_status >= 128) *exit_status = 1; // a rank was killed: mpirun says how, we that the run failed
     return SN_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/diag.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/comm/watch.h"
 #include "runtime/data/dataset.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/initial.h"
@@ -28,6 +29,7 @@ typedef struct run {
     sn_dataset *data, *eval_data;
     char *staging; // data of all micro-batches of a sequence
     sn_progress progress;
+    sn_watch *watch;
     sn_trace trace;
     sn_lr_schedule lr;
     sn_run_position at;
@@ -55,17 +57,22 @@ static void note(run *r, sn_status status) {
     }
 }
 
+// Ends all ranks: this one cannot go on, and the others would wait for it.
+static void give_up(run *r, sn_status status) __attribute__((noreturn));
+static void give_up(run *r, sn_status status) {
+    sn_str text = {0};
+    sn_str_printf(&text, "error: %s\n", sn_status_message(status));
+    sn_watch_stop(r->watch);
+    r->comm->vtable->abort(r->comm, sn_str_text(&text));
+}
+
 // All ranks come here. True if all of them fared well; otherwise the first that did not has printed why.
 static bool settle(run *r) {
     int first = -1;
     sn_progress_enter(&r->progress, SN_ACTIVITY_SETTLE);
     r->stop = r->stop || signalled;
     sn_status lost = sn_comm_agree(r->comm, r->failed || r->diags.errors, &r->stop, &first);
-    if (lost) {
-        sn_str text = {0};
-        sn_str_printf(&text, "error: %s\n", sn_status_message(lost));
-        r->comm->vtable->abort(r->comm, sn_str_text(&text));
-    }
+    if (lost) give_up(r, lost);
     if (first == r->comm->rank) {
         if (r->log.terminal) putchar('\n');
         fflush(stdout);
@@ -89,13 +96,6 @@ static void write_specials(run *r, int64_t step) {
         sn_status status = r->device->vtable->write(r->device, buffer->offset, from, sn_dtype_bytes(buffer->dtype));
         if (status) SN_BUG("%s", sn_status_message(status)); // the arena is ours and checked
     }
-}
-
-static void give_up(run *r, sn_status status) __attribute__((noreturn));
-static void give_up(run *r, sn_status status) {
-    sn_str text = {0};
-    sn_str_printf(&text, "error: %s\n", sn_status_message(status));
-    r->comm->vtable->abort(r->comm, sn_str_text(&text));
 }
 
 static int64_t micro_samples(const run *r) {
@@ -440,6 +440,9 @@ static void open_log(run *r) {
 
 static bool run_all(run *r) {
     note(r, r->comm->vtable->set_mesh(r->comm, r->schedules));
+    sn_watch_setup watch = {r->comm, r->schedules, &r->progress, r->options->timeout};
+    if (!settle(r)) return false;
+    note(r, sn_watch_start(&watch, &r->watch));
     if (!settle(r)) return false;
     open_device(r);
     if (!settle(r)) return false;
@@ -480,6 +483,7 @@ int sn_run(const sn_run_setup *setup) {
              .at = {.seed = (uint64_t)setup->options->seed}};
     sn_progress_init(&r.progress);
     bool good = run_all(&r);
+    sn_watch_stop(r.watch);
     sn_executor_destroy(r.executor);
     sn_dataset_close(r.data);
     sn_dataset_close(r.eval_data);

@@ -1,0 +1,34 @@
+// Ranks watch each other, so that one that dies or hangs does not leave the others waiting for ever. A thread of each
+// rank says ten times a second where the rank is (runtime/exec/progress.h), over TCP to rank 0, apart from MPI, whose
+// calls block. Rank 0 finds
+//
+//   a rank that is gone: its connection is,
+//   a rank that is not heard of: the process is stopped, or its machine is lost,
+//   a rank that makes no progress in an instruction while it uses no processor time: it hangs. A slow instruction uses
+//     processor time, however long it takes, and waiting for files lies outside of programs: neither is an error,
+//   ranks that all wait for each other.
+//
+// The first is told at once, the others after `timeout` seconds. Rank 0 prints what happened and where everybody was,
+// and all ranks end with status 1. When rank 0 is the one that is lost, one of the others does.
+#pragma once
+#include "runtime/comm/comm.h"
+#include "runtime/exec/progress.h"
+
+typedef struct sn_watch sn_watch;
+
+typedef struct sn_watch_setup {
+    sn_comm *comm;
+    const sn_schedules *schedules;
+    const sn_progress *progress; // of this rank
+    double timeout;              // seconds; 0: nobody is watched
+} sn_watch_setup;
+
+// All ranks call it. NULL when there is nobody to watch. Without a network between the ranks it warns and watches none.
+SN_MUST_USE sn_status sn_watch_start(const sn_watch_setup *setup, sn_watch **out);
+// This rank is about to end, in an orderly way or with an error that it reports itself: nobody is to be told on it.
+void sn_watch_stop(sn_watch *watch); // NULL is fine
+
+// "step 12, micro-batch 3, backward: recv #1 of stage0.backward (/h.3/mlp <- stages)": where a rank of the schedule is.
+void sn_progress_describe(const sn_progress *progress, const sn_schedule *schedule, sn_str *out);
+// Whether it waits for other ranks: in a collective, a receive, or an event that such an instruction records.
+bool sn_progress_waits(const sn_progress *progress, const sn_schedule *schedule);
