@@ -3,6 +3,10 @@
 // passes, bytes read and written by local ops, and bytes of weights that stay. From all weights whole, column and row
 // cuts find each other in the second round: a first matrix cut by columns makes the second one's rows the cheap cut.
 //
+// Once the weights are cut, biases and scales follow the ops that they are part of, and the residual stream may be cut
+// along the sequence where it is summed (Korthikanti et al. 2022, section 4.2.2: a reduce-scatter and an all-gather
+// send what an all-reduce sends, and what lies between them is computed and kept in parts).
+//
 // Weights that stand in the same place of repeated blocks are one choice: they are told apart by a hash of their
 // surroundings in the graph (Weisfeiler and Leman 1968: each round takes in the neighbours).
 #include "passes/partition/choose.h"
@@ -13,11 +17,11 @@
 
 #include <string.h>
 
-enum { ROUNDS_OF_HASH = 6, ROUNDS = 3, MOST_OUTERS = 6 };
+enum { ROUNDS_OF_HASH = 2, ROUNDS = 8, MOST_OUTERS = 6 };
 
 // What a byte counts: kept weights most, as tensor parallelism is asked for where they do not fit. A collective costs
 // as much as sending this many bytes before it sends any.
-static const double weight_of_sent = 4, weight_of_kept = 64, bytes_of_message = 8192;
+static const double weight_of_sent = 32, weight_of_kept = 512, bytes_of_message = 8192;
 
 typedef struct choice {
     uint64_t place;      // hash of type and surroundings
@@ -31,6 +35,7 @@ typedef struct chooser {
     sn_distributor d;
     sn_plan plan; // layouts as tried
     SN_VEC(choice) choices;
+    SN_VEC(sn_plan_layout) nodes; // layouts of results
     SN_VEC(sn_plan_layout) layouts;
 } chooser;
 
@@ -124,6 +129,7 @@ static void state_layouts(chooser *c) {
             sn_vec_push(&c->layouts, entry);
         }
     }
+    for (size_t i = 0; i < c->nodes.count; i++) sn_vec_push(&c->layouts, c->nodes.data[i]);
     c->plan.layouts = c->layouts.data;
     c->plan.n_layouts = (int)c->layouts.count;
 }
@@ -132,11 +138,13 @@ static double cost_of(chooser *c, sn_func *func) {
     state_layouts(c);
     c->d.plan = &c->plan;
     c->d.sent = c->d.touched = c->d.messages = 0;
+    c->d.sums.count = 0;
     double kept = 0;
     if (!sn_targets_of_globals(&c->d) || !sn_distribute_func(&c->d, func)) return -1;
     for (size_t i = 0; i < c->layouts.count; i++) {
-        const sn_value *value = sn_module_global(c->module, c->layouts.data[i].name)->value;
-        if (value->type.rank < 2) continue; // biases and scales follow what they are added to
+        const sn_global *global = sn_module_global(c->module, c->layouts.data[i].name);
+        if (!global) continue;
+        const sn_value *value = global->value;
         kept += (double)sn_type_bytes(value->type) / (double)sn_mesh_size(c->d.mesh, sn_layout_axes(value->layout));
     }
     double sent = c->d.sent + bytes_of_message * c->d.messages;
@@ -163,6 +171,14 @@ static int find_outers(const sn_func *func, int64_t size, int64_t *outers) {
     }
     sn_arena_free(&scratch);
     return n;
+}
+
+// The place of a digit inside of all parts of a dim.
+static int64_t inside_of(const sn_mesh *mesh, sn_layout layout, int dim) {
+    int64_t outers[SN_MAX_AXES];
+    int order[SN_MAX_AXES], n = sn_layout_order(mesh, layout, dim, order);
+    sn_layout_outers(mesh, layout, dim, outers);
+    return n ? outers[order[n - 1]] * mesh->size[order[n - 1]] : 1;
 }
 
 static void try_layout(chooser *c, sn_func *func, choice *made, sn_layout layout, int dim, double *least,
@@ -198,10 +214,7 @@ static bool improve(chooser *c, sn_func *func, choice *made, int axis) {
     if (!sn_layout_equal(before, whole)) try_layout(c, func, made, whole, 0, &least, &best);
     for (int dim = 0; dim < type.rank; dim++) {
         if (!may_cut_dim(c->d.mesh, axis, made->weights[0]->value, dim)) continue;
-        int64_t outers[MOST_OUTERS + 1] = {1}, placed[SN_MAX_AXES];
-        int order[SN_MAX_AXES], cut = sn_layout_order(c->d.mesh, whole, dim, order);
-        sn_layout_outers(c->d.mesh, whole, dim, placed);
-        if (cut) outers[0] = placed[order[cut - 1]] * c->d.mesh->size[order[cut - 1]];
+        int64_t outers[MOST_OUTERS + 1] = {inside_of(c->d.mesh, whole, dim)};
         int n = 1 + find_outers(func, type.dim[dim], &outers[1]);
         for (int k = 0; k < n; k++) {
             sn_layout layout = whole;
@@ -211,6 +224,55 @@ static bool improve(chooser *c, sn_func *func, choice *made, int axis) {
     }
     made->layout = best;
     return !sn_layout_equal(best, before);
+}
+
+// A vector is kept as the forward pass cuts it for its first use; whole where it does not.
+static void follow_use(chooser *c, choice *made, int axis) {
+    uint32_t first = 0;
+    for (uint32_t at = made->weights[0]->value->id; at; at = c->d.moves.data[at - 1].next)
+        if (c->d.moves.data[at - 1].phase == SN_PHASE_FORWARD) first = at;
+    if (!first) return;
+    sn_layout used = c->d.moves.data[first - 1].layout;
+    int64_t outers[SN_MAX_AXES];
+    if (sn_layout_dim_of(used, axis) != 0) return;
+    sn_layout_outers(c->d.mesh, used, 0, outers);
+    sn_layout_add(c->d.mesh, &made->layout, 0, axis, outers[axis]);
+}
+
+// Additions of the forward pass that sum over the axis: where branches join the residual stream.
+static void cut_stream(chooser *c, int axis) {
+    for (size_t i = 0; i < c->d.sums.count; i++) {
+        const sn_op *op = c->d.sums.data[i];
+        const sn_value *value = op->results[0];
+        const char *node = sn_origin_node(op->origin);
+        bool joins = op->kind == SN_OP_ADD && op->phase == SN_PHASE_FORWARD && value->type.rank > 2 && node;
+        if (!joins || sn_module_global(c->module, node) || sn_layout_dim_of(value->layout, axis) >= 0) continue;
+        sn_plan_layout entry = {node, value->type.rank, value->layout};
+        sn_layout_add(c->d.mesh, &entry.layout, 1, axis, inside_of(c->d.mesh, value->layout, 1));
+        if (sn_layout_divides(c->d.mesh, entry.layout, 1, value->type.dim[1])) sn_vec_push(&c->nodes, entry);
+    }
+}
+
+static void choose_stream(chooser *c, sn_func *func, int axis) {
+    double whole = cost_of(c, func);
+    size_t before = c->nodes.count;
+    cut_stream(c, axis);
+    double cost = c->nodes.count > before ? cost_of(c, func) : -1;
+    if (cost < 0 || cost >= whole) c->nodes.count = before;
+}
+
+static void choose_for_axis(chooser *c, sn_func *func, int axis) {
+    bool changed = true;
+    for (int round = 0; round < ROUNDS && changed; round++) {
+        changed = false;
+        for (size_t i = 0; i < c->choices.count; i++)
+            if (c->choices.data[i].weights[0]->value->type.rank > 1)
+                changed |= improve(c, func, &c->choices.data[i], axis);
+    }
+    if (cost_of(c, func) < 0) return;
+    for (size_t i = 0; i < c->choices.count; i++)
+        if (c->choices.data[i].weights[0]->value->type.rank == 1) follow_use(c, &c->choices.data[i], axis);
+    choose_stream(c, func, axis);
 }
 
 static bool is_chosen_here(const sn_mesh *mesh, int axis) {
@@ -227,18 +289,15 @@ void sn_choose_layouts(sn_module *module, const sn_plan *plan, sn_plan *out) {
     c.d = (sn_distributor){.module = module, .mesh = &module->mesh, .diags = &diags, .trial = true};
     if (func) collect(&c, func);
     for (int axis = 0; axis < module->mesh.n_axes; axis++) {
-        if (!is_chosen_here(&module->mesh, axis)) continue;
-        bool changed = true;
-        for (int round = 0; round < ROUNDS && changed && !diags.errors; round++) {
-            changed = false;
-            for (size_t i = 0; i < c.choices.count; i++) changed |= improve(&c, func, &c.choices.data[i], axis);
-        }
+        if (func && is_chosen_here(&module->mesh, axis)) choose_for_axis(&c, func, axis);
     }
     state_layouts(&c);
     out->n_layouts = c.plan.n_layouts;
     out->layouts = sn_arena_copy(&module->arena, c.layouts.data, c.layouts.count * sizeof *c.layouts.data);
     sn_vec_free(&c.choices);
     sn_vec_free(&c.layouts);
+    sn_vec_free(&c.nodes);
+    sn_vec_free(&c.d.sums);
     sn_vec_free(&c.d.moves);
     sn_vec_free(&c.d.targets);
     sn_arena_free(&c.d.scratch);

@@ -21,10 +21,11 @@ typedef struct sn_distributor {
     const sn_plan *plan;
     sn_diags *diags;
     bool trial;
-    double sent, touched;   // bytes that a rank sends, and that its ops read and write
-    int messages;           // collectives
-    sn_arena scratch;       // emptied after each op
-    SN_VEC(sn_moved) moves; // made already, in lists that start at value->id: each collective is made once
+    double sent, touched;       // bytes that a rank sends, and that its ops read and write
+    int messages;               // collectives
+    SN_VEC(const sn_op *) sums; // of a trial: ops with an operand that is summed for them
+    sn_arena scratch;           // emptied after each op
+    SN_VEC(sn_moved) moves;     // made already, in lists that start at value->id: each collective is made once
     // op->mark is the index, plus one, of the layout that the op's first result gets; `partial` are the axes over which
     // it may stay a partial sum.
     SN_VEC(sn_layout) targets;

@@ -28,11 +28,13 @@ static bool is_zero(const sn_value *value) {
     return sn_value_number(value, &number) && number == 0;
 }
 
-// A few numbers side by side, partial over different axes (sums of squares of differently cut gradients): each becomes
-// partial over all of them, by zeros on the other ranks, and one sum does.
-static bool may_pad(const sn_op *op) {
-    enum { FEW = 1 << 16 };
-    return op->kind == SN_OP_CONCAT && sn_type_bytes(op->results[0]->type) <= FEW;
+// Whether an operand may become a partial sum by zeros on all ranks but the first: few numbers side by side, partial
+// over different axes (sums of squares of differently cut gradients), so that one sum does for all; and a bias that is
+// added to a partial sum, which then travels on to where it may be scattered.
+static bool may_pad(const sn_op *op, int operand) {
+    enum { FEW = 1 << 16, SMALL = 16 };
+    int64_t bytes = sn_type_bytes(op->operands[operand]->type), whole = sn_type_bytes(op->results[0]->type);
+    return (op->kind == SN_OP_CONCAT && whole <= FEW) || (op->kind == SN_OP_ADD && bytes * SMALL <= whole);
 }
 
 // The axes over which the results may stay partial sums because the op is linear: of the operands that are partial,
@@ -47,7 +49,7 @@ static sn_axes linear_axes(const query *q) {
         case SN_ADDITIVE:
             if (is_zero(q->op->operands[i])) break;
             has_additive = true;
-            additive &= may_pad(q->op) && layout->partial_kind == SN_PARTIAL_SUM ? 0xff : partial;
+            additive &= may_pad(q->op, i) && layout->partial_kind == SN_PARTIAL_SUM ? 0xff : partial;
             any |= layout->partial;
             break;
         case SN_LINEAR:
@@ -86,7 +88,8 @@ static sn_axes passing_axes(const query *q) {
         sn_factor_kind kind = f >= 0 ? q->factors.factor[f].kind : SN_FACTOR_PARALLEL;
         if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
     }
-    return !passing || may_pad(q->op) || is_worth_passing(q, passing) ? passing : 0;
+    bool few = q->op->n_operands && may_pad(q->op, 0) && q->op->kind == SN_OP_CONCAT;
+    return !passing || few || is_worth_passing(q, passing) ? passing : 0;
 }
 
 static sn_layout operand_layout(const query *q, int i, sn_axes passing) {
@@ -291,9 +294,10 @@ void sn_distribute_op(sn_distributor *d, sn_op *op) {
     for (int i = 0; i < op->n_operands; i++) {
         sn_layout wanted = operand_layout(&q, i, passing);
         sn_value *moved = sn_distribute_move(d, op->func, op, op->operands[i], q.now[i], wanted);
-        if (may_pad(op) && !d->trial) moved = pad_partial(d, op, moved, passing & (sn_axes)~wanted.partial);
+        if (may_pad(op, i) && !d->trial) moved = pad_partial(d, op, moved, passing & (sn_axes)~wanted.partial);
         if (!d->trial) sn_op_set_operand(op, i, moved);
         d->touched += local_bytes(&q, op->operands[i], wanted);
+        if (d->trial && q.now[i].partial & ~wanted.partial) sn_vec_push(&d->sums, (const sn_op *)op);
     }
     for (int i = 0; i < op->n_results; i++) {
         op->results[i]->layout = result_layout(&q, i, passing);
