@@ -129,10 +129,13 @@ static void activation_memory(const sn_transformer_setting *s, const block_costs
     }
 }
 
+// A message between stages blocks the host too: it allocates, exchanges the shape, posts, waits and copies.
 static double message_seconds(const sn_transformer_setting *s, double boundary) {
+    const double ops = 4;
+    double host = s->runtime->captured || s->next.ranks < 2 ? 0 : ops * s->model->device->curve->host_issue;
     bool scatter = s->runtime->scatter_messages && !s->degrees->sequence;
-    if (!scatter) return sn_cost_message(s->model, boundary, &s->next);
-    return sn_cost_message(s->model, boundary / (double)s->degrees->tensor, &s->next) +
+    if (!scatter) return host + sn_cost_message(s->model, boundary, &s->next);
+    return host + sn_cost_message(s->model, boundary / (double)s->degrees->tensor, &s->next) +
            sn_cost_collective(s->model, SN_OP_ALL_GATHER, boundary, &s->tensor);
 }
 

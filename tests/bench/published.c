@@ -1,7 +1,8 @@
 // published DIR [--rows] [--file NAME] [--set CURVE.FIELD=VALUE]…: predicts the step time, and the memory where it is
 // given, of each published training step in DIR/steps_*.csv and DIR/memory_megatron_ci.csv, and prints the errors, per
-// source as text and per file as one JSON object on the last line. Scored are the rows of completeness A whose plan is
-// complete; --all scores B too. --rows prints each row. --set replaces a constant of the cost model, for fitting.
+// source as text (--table: as a page) and per file as one JSON object on the last line. Scored are the rows of
+// completeness A whose plan is complete; --all scores B too. --rows prints each row. --set replaces a constant of the
+// cost model, for fitting.
 //
 // The prediction is sn_transformer_step's. This file knows only how rows are written: what a framework does
 // (`frameworks`), which device a name means (`devices`), and the public dimensions that rows leave out (`shapes`).
@@ -169,7 +170,7 @@ typedef struct score {
 
 typedef struct options {
     const char *directory, *file;
-    bool rows, all;
+    bool rows, all, table;
     int n_set;
     const char *set[64];
 } options;
@@ -414,6 +415,40 @@ static bool is_scored(const options *o, const char *name, const csv_row *row) {
     return measured && (grade == 'A' || (o->all && grade == 'B'));
 }
 
+static void print_percent(double sum, int rows) {
+    if (rows)
+        printf(" %.1f |", 100 * sum / rows);
+    else
+        printf(" |");
+}
+
+static void print_table_row(const char *name, const score *s) {
+    printf("| %s | %s | %d |", name, s->source, s->rows);
+    print_percent(s->absolute, s->rows);
+    print_percent(s->bias, s->rows);
+    print_percent(s->rows ? s->worst * s->rows : 0, s->rows);
+    printf(" %d |", s->memory_rows);
+    print_percent(s->memory_absolute, s->memory_rows);
+    print_percent(s->memory_bias, s->memory_rows);
+    print_percent(s->memory_under * s->memory_rows, s->memory_rows);
+    puts("");
+}
+
+static void print_sources(const options *o, const char *name, const score *sources, int n, const score *total) {
+    for (int i = 0; i < n; i++) {
+        if (o->table) {
+            print_table_row(name, &sources[i]);
+            continue;
+        }
+        json_t *json = score_json(&sources[i]);
+        char *text = json_dumps(json, JSON_REAL_PRECISION(4));
+        printf("%s %s %s\n", name, sources[i].source, text);
+        free(text);
+        json_decref(json);
+    }
+    if (total->skipped && !o->table) printf("%s: %d rows leave out what a plan needs\n", name, total->skipped);
+}
+
 static bool read_file(const options *o, const char *name, json_t *report) {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", o->directory, name);
@@ -433,12 +468,7 @@ static bool read_file(const options *o, const char *name, json_t *report) {
         count_row(score_of(sources, &n, csv_get(&row, "source_id")), error, memory_error);
     }
     csv_free(&table);
-    for (int i = 0; i < n; i++) {
-        char *text = json_dumps(score_json(&sources[i]), JSON_REAL_PRECISION(4));
-        printf("%s %s %s\n", name, sources[i].source, text);
-        free(text);
-    }
-    if (total.skipped) printf("%s: %d rows leave out what a plan needs\n", name, total.skipped);
+    print_sources(o, name, sources, n, &total);
     if (total.rows || total.memory_rows) json_object_set_new(report, name, score_json(&total));
     return true;
 }
@@ -447,6 +477,8 @@ static bool read_options(int argc, char **argv, options *o) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--rows") == 0)
             o->rows = true;
+        else if (strcmp(argv[i], "--table") == 0)
+            o->table = true;
         else if (strcmp(argv[i], "--all") == 0)
             o->all = true;
         else if (strcmp(argv[i], "--file") == 0 && i + 1 < argc)
@@ -480,9 +512,18 @@ int main(int argc, char **argv) {
                                         "memory_megatron_ci.csv"};
     options o = {0};
     if (!read_options(argc, argv, &o)) {
-        fprintf(stderr, "usage: published DIR [--rows] [--all] [--file NAME] [--set CURVE.FIELD=VALUE]…\n");
+        fprintf(stderr, "usage: published DIR [--rows] [--all] [--table] [--file NAME] [--set CURVE.FIELD=VALUE]…\n");
         return 2;
     }
+    if (o.table)
+        puts(
+            "<!-- Generated: published DIR --table. -->\n"
+            "# Errors of the cost model\n\n"
+            "Against published measurements (rows with a complete configuration), in per cent; positive: predicted too "
+            "long or too large.\nOne set of constants per device kind. `worst under`: the most that memory was "
+            "predicted too small.\n\n"
+            "| file | source | rows | mean abs. | bias | worst | memory rows | mean abs. | bias | worst under |\n"
+            "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     json_t *report = json_object();
     int found = 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -492,7 +533,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     char *text = json_dumps(report, JSON_REAL_PRECISION(4));
-    puts(text);
+    if (!o.table) puts(text);
     free(text);
     json_decref(report);
     return 0;
