@@ -36,6 +36,7 @@ typedef struct sn_runtime {
     double gradient_bytes; // of one parameter's gradient, as it is kept
     double reduce_bytes;   // as it travels
     double gradient_copy;  // bytes of a copy of the gradients that the optimizer keeps
+    bool gather_tokens;    // experts get all tokens of their group and pick, in place of an all-to-all
     bool placeholders;     // gradients are added in place, with a placeholder per shape of weight
     bool overlap_tensor;   // tensor-parallel collectives hide behind products, in chunks
     bool overlap_messages, overlap_reduce, overlap_gather;

@@ -261,7 +261,15 @@ static void mixture(trace *t) {
     linear(t, tokens, hidden, (double)s->experts, false, false);
     stream(t, FORWARD, routed * hidden, 1, 1);
     stream(t, BACKWARD, routed * hidden, 1, 1);
-    for (int way = 0; way < 2; way++) {
+    if (t->runtime->gather_tokens) {
+        double all = width(t) * tokens * hidden * ep;
+        move(t, FORWARD, SN_OP_ALL_GATHER, all, t->expert, false);
+        move(t, FORWARD, SN_OP_REDUCE_SCATTER, all, t->expert, false);
+        move(t, BACKWARD, SN_OP_ALL_GATHER, all, t->expert, false);
+        move(t, BACKWARD, SN_OP_REDUCE_SCATTER, all, t->expert, false);
+        t->saved += all * etp;
+    }
+    for (int way = 0; way < 2 && !t->runtime->gather_tokens; way++) {
         move(t, FORWARD, SN_OP_ALL_TO_ALL, bytes, t->expert, false);
         move(t, BACKWARD, SN_OP_ALL_TO_ALL, bytes, t->expert, false);
     }

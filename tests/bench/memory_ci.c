@@ -109,6 +109,9 @@ static sn_runtime runtime_of(const csv_row *row) {
     // Megatron-LM's own fusion keeps two f32 copies, Transformer Engine's none.
     bool fused = argument_is(row, "cross-entropy-loss-fusion", "true");
     r.loss_bytes = !fused ? 4 : argument_is(row, "cross-entropy-fusion-impl", "te") ? 0 : 8;
+    // BERT's loss is given an f32 copy and makes one of its own.
+    if (strcmp(csv_get(row, "suite"), "bert") == 0) r.loss_bytes = 8;
+    r.gather_tokens = !argument_is(row, "moe-token-dispatcher-type", "alltoall"); // the default gathers
     return r;
 }
 
