@@ -163,6 +163,28 @@ static bool distribute_all(sn_distributor *d) {
     return good;
 }
 
+static sn_axes axes_of_func(const sn_func *func) {
+    sn_axes used = 0;
+    for (size_t i = 0; i < func->args.count; i++) used |= sn_layout_axes(func->args.data[i]->layout);
+    SN_FOR_OPS(op, func) {
+        for (int i = 0; i < op->n_results; i++)
+            used |= sn_layout_axes(op->results[i]->layout) | op->results[i]->layout.partial;
+    }
+    return used;
+}
+
+// An axis that cuts nothing is more ranks that do the same.
+static void warn_of_idle_axes(sn_distributor *d) {
+    sn_axes used = 0;
+    for (size_t i = 0; i < d->module->funcs.count; i++) used |= axes_of_func(d->module->funcs.data[i]);
+    for (int a = 0; a < d->mesh->n_axes; a++) {
+        if (used >> a & 1 || d->mesh->size[a] == 1 || strcmp(d->mesh->name[a], "pp") == 0) continue;
+        sn_warning(d->diags, "W0430", d->mesh->name[a],
+                   "leave the axis out, or choose a size that divides what it cuts",
+                   "the mesh axis cuts nothing of this model: its %d ranks all compute the same", d->mesh->size[a]);
+    }
+}
+
 bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     SN_CHECK(module->form == SN_FORM_GRAPH);
     module->mesh = plan->mesh;
@@ -177,6 +199,7 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     sn_distributor d = {.module = module, .mesh = &module->mesh, .plan = &chosen, .diags = diags};
     for (size_t i = 0; i < module->funcs.count; i++) note_ranges(module, module->funcs.data[i]);
     bool good = distribute_all(&d);
+    if (good) warn_of_idle_axes(&d);
     sn_vec_free(&d.moves);
     sn_vec_free(&d.targets);
     sn_arena_free(&d.scratch);
@@ -184,14 +207,18 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
 }
 
 static void run(sn_module *module, sn_pass_context *context) {
-    sn_plan alone = sn_plan_data_parallel((int)sn_pass_argument_int(context, "dp", 1), 1);
-    (void)sn_distribute(module, context->plan ? context->plan : &alone, context->diags);
+    sn_plan plan = sn_plan_data_parallel(1, 1);
+    if (context->plan)
+        plan = *context->plan;
+    else if (*context->arguments && !sn_plan_from_outline(context->arguments, context->diags, &plan))
+        return;
+    (void)sn_distribute(module, &plan, context->diags);
 }
 
 const sn_pass sn_pass_distribute = {
     .name = "distribute",
     .summary = "gives every value a layout on the plan's mesh and inserts the collectives",
-    .arguments = "dp=N: data parallelism over N ranks, where no plan is given",
+    .arguments = "dp=N,tp=N,zero=N,…: the outline of a plan, as --mesh takes it, where none is given",
     .forms = 1 << SN_FORM_GRAPH,
     .result = SN_FORM_DIST,
     .run = run,

@@ -78,7 +78,10 @@ static void localize_gather(sn_localizer *l, sn_axes axes) {
         part.dim[dim] *= l->mesh->size[a];
         int64_t outer = local_outer(l->mesh, x->layout, dim, a, joined);
         digit d = digit_of(part, dim, outer, l->mesh->size[a]);
-        if (d.before == 1 && parts == 1) break;
+        if (parts == 1) {
+            all = join_front(&l->b, all, d, part);
+            break;
+        }
         // [others, P, before, after] -> [others, before, P, after]
         all = sn_build_reshape(&l->b, all, 4, (int64_t[]){parts, d.parts, d.before, d.after});
         all = sn_build_transpose(&l->b, all, (int64_t[]){0, 2, 1, 3});
