@@ -144,6 +144,13 @@ static const struct {
 } references[] = {
     {"dnn-partitioning", "inceptionv3_inference, linearize",
      "dnn-partitioning/throughput-inputs/LayerGraphs/inceptionv3_inference.json", "", 51.5519, 6, 0.42},
+    {"aceso", "GPT 1.3B 1x4, 12 GB", "aceso/profiled-time-miniset", "--size 1_3B --memory 12000 --global-batch 512",
+     58.76, 4, 29},
+    {"aceso", "GPT 1.3B 1x4", "aceso/profiled-time-eurosys", "--size 1_3B", 101.18, 5, 29},
+    {"aceso", "GPT 2.6B 1x8", "aceso/profiled-time-eurosys", "--size 2_6B --gpus-per-node 8", 87.13, 4, 131},
+    {"aceso", "GPT 6.7B 2x8", "aceso/profiled-time-eurosys", "--size 6_7B --gpus-per-node 8 --nodes 2", 87.32, 4, 91},
+    {"aceso", "GPT 13B 4x8", "aceso/profiled-time-eurosys", "--size 13B --gpus-per-node 8 --nodes 4", 84.61, 4, 85},
+    {"aceso", "W-ResNet 2B 1x4", "aceso/profiled-time-eurosys", "--model resnet --size 2B", 49.32, 4, 69},
 };
 
 static void add_references(comparison *c) {
