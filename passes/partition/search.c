@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Stages looked at by exact searches; deterministic, unlike a limit of seconds.
+static const long MOST_WORK = 20000000;
+
 enum {
     MOST_RUNNERS = 6,
     MOST_FIRST = 8,
@@ -36,7 +39,7 @@ typedef struct run {
     SN_VEC(sn_candidate) kept; // estimates worth an exact look, and the best of each property
     SN_VEC(noted) noted;       // the best candidate of each value of each property
     double dropped_bound;      // least bound of what was not solved
-    long candidates, solved;
+    long candidates, solved, work;
 } run;
 
 const char *sn_objective_name(sn_objective objective) {
@@ -297,6 +300,7 @@ static bool solve(run *r, sn_candidate *c) {
     if (prefer_even) *c = even;
     c->exact = exact;
     r->solved++;
+    r->work += work;
     sn_free(cut);
     sn_free(paces);
     return c->excess <= 0;
@@ -325,7 +329,7 @@ static void solve_promising(run *r, sn_search_result *out) {
     if (count > first) qsort(list + first, count - first, sizeof *list, by_bound);
     r->dropped_bound = INFINITY;
     for (size_t i = first; i < count && list[i].bound < best; i++) {
-        if (r->solved >= MOST_SOLVED) {
+        if (r->solved >= MOST_SOLVED || r->work > MOST_WORK) {
             r->dropped_bound = list[i].bound; // of all that follow
             break;
         }

@@ -209,7 +209,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
 
 // What all blocks take together, and the average rank's gradients.
 typedef struct bound_sums {
-    double total, longest, fill, gradients, parameters, update;
+    double total, longest, fill, without, gradients, parameters, update;
 } bound_sums;
 
 static bound_sums sum_all(const sn_stage_context *x) {
@@ -223,6 +223,7 @@ static bound_sums sum_all(const sn_stage_context *x) {
         b.total += count * seconds;
         b.longest = fmax(b.longest, seconds);
         b.fill += count * (cost->forward + cost->backward_input - cost->backward_weight);
+        b.without += count * (cost->forward + cost->backward_input);
         b.gradients += count * cost->gradients;
         b.parameters += count * cost->parameters;
         b.update += count * cost->update;
@@ -250,7 +251,10 @@ static double bound_with(sn_search *s, const sn_candidate *c, const sn_stage_con
     if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + x->stages) * each;
     double once = least_once(s, c, b), total = b->total * fastest;
     // Of the fill the last stage's part is missing, which is no longer than the longest stage.
-    if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) return fmax(m * each, (m - 1) * each + b->fill * fastest) + once;
+    if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) {
+        double fill = (m - 1) * each + b->fill * fastest, through = b->without * fastest * (1 + (m - 1) / x->stages);
+        return fmax(fmax(m * each, fill), through) + once;
+    }
     if (c->schedule == SN_PIPELINE_INTERLEAVED) return m * each + (c->pp - 1) * total / x->stages + once;
     return total + messages + (m - 1) * each + once;
 }

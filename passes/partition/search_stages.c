@@ -210,7 +210,7 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
     double low = least_bound(&v), high = INFINITY, best = INFINITY, least_sum = 0, step = 0.01 * low;
     v.bound = low * (1 + 1e-9);
     bool found = solve_bound(&v);
-    while (!found && v.bound < 1e6 * low) {
+    for (int round = 0; !found && round < 24; round++) { // to 10^5 times the least; beyond, memory is what is missing
         low = v.bound;
         v.bound += step;
         step *= 2;
