@@ -21,6 +21,9 @@
 
 enum { TICK_MS = 100, MOST_ADDRESSES = 8, CONNECT_MS = 3000, GRACE_MS = 300, PAUSE_MS = 3000, MOST_LINES = 16 };
 
+// Bytes per second that a network brings at the least: large messages take their time.
+static const double slowest_link = 10e6;
+
 // A rank that computes uses more of the processor than this, however crowded the machine; one that sleeps does not.
 static const double idle_share = 0.02;
 
@@ -29,7 +32,8 @@ typedef enum word { HELLO, BEAT, BYE, VERDICT } word;
 // What ranks tell each other; all of the same executable, so of the same byte order.
 typedef struct beat {
     uint64_t token; // of the run: others may knock at the port
-    int32_t word, rank, activity, pad;
+    int32_t word, rank, activity;
+    int32_t faults; // pages that were read from disk
     uint64_t done;
     int64_t step, program, micro_batch, instr[SN_STREAM_COUNT];
     double cpu_seconds;
@@ -67,16 +71,13 @@ struct sn_watch {
     double quiet_until;
 };
 
-static double cpu_seconds(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
-           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
 static beat make_beat(const sn_watch *w, word word) {
     const sn_progress *p = w->setup.progress;
-    beat b = {.token = w->token, .word = word, .rank = w->setup.comm->rank, .cpu_seconds = cpu_seconds()};
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    beat b = {.token = w->token, .word = word, .rank = w->setup.comm->rank, .faults = (int32_t)used.ru_majflt};
+    b.cpu_seconds = (double)used.ru_utime.tv_sec + (double)used.ru_stime.tv_sec +
+                    1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
     b.done = atomic_load_explicit(&p->done, memory_order_relaxed);
     b.step = atomic_load_explicit(&p->step, memory_order_relaxed);
     b.activity = atomic_load_explicit(&p->activity, memory_order_relaxed);
@@ -102,6 +103,12 @@ static bool waits(const sn_watch *w, const beat *b) {
     return sn_progress_waits(&p, schedule_of(w, b->rank));
 }
 
+static double bytes_under_way(const sn_watch *w, const beat *b) {
+    sn_progress p;
+    to_progress(b, &p);
+    return sn_progress_bytes(&p, schedule_of(w, b->rank));
+}
+
 static void describe(const sn_watch *w, const beat *b, sn_str *out) {
     sn_progress p;
     to_progress(b, &p);
@@ -116,7 +123,7 @@ static void say(const sn_watch *w, int socket, word word) {
 
 static void take_word(sn_watch *w, peer *p, const beat *b) {
     p->heard = w->clock;
-    if (b->done != p->said.done || b->activity != p->said.activity || p->moved == 0)
+    if (b->done != p->said.done || b->activity != p->said.activity || b->faults != p->said.faults || p->moved == 0)
         p->moved = w->clock, p->cpu_moved = b->cpu_seconds;
     p->said = *b;
     if (b->word == BYE) p->left = true;
@@ -224,7 +231,7 @@ static void check_peers(sn_watch *w) {
             sn_str_printf(&what, "hangs: no progress for %.0f s, and no processor time used", still);
             judge(w, p, sn_str_text(&what));
         }
-        all_wait = all_wait && waiting && still > timeout;
+        all_wait = all_wait && waiting && still > timeout + bytes_under_way(w, &p->said) / slowest_link;
     }
     if (all_wait) {
         sn_str_printf(&what, "all ranks have waited for each other for %.0f s", timeout);

@@ -5,8 +5,9 @@
 //   a rank that is gone: its connection is,
 //   a rank that is not heard of: the process is stopped, or its machine is lost,
 //   a rank that makes no progress in an instruction while it uses no processor time: it hangs. A slow instruction uses
-//     processor time, however long it takes, and waiting for files lies outside of programs: neither is an error,
-//   ranks that all wait for each other.
+//     processor time, however long it takes, or waits for pages from the disk; reading and writing files lies outside
+//     of programs: none of this is an error,
+//   ranks that all wait for each other, for longer than a slow network needs for their messages.
 //
 // The first is told at once, the others after `timeout` seconds. Rank 0 prints what happened and where everybody was,
 // and all ranks end with status 1. When rank 0 is the one that is lost, one of the others does.
@@ -32,3 +33,5 @@ void sn_watch_stop(sn_watch *watch); // NULL is fine
 void sn_progress_describe(const sn_progress *progress, const sn_schedule *schedule, sn_str *out);
 // Whether it waits for other ranks: in a collective, a receive, or an event that such an instruction records.
 bool sn_progress_waits(const sn_progress *progress, const sn_schedule *schedule);
+// Bytes that a rank which waits takes part in moving, to see what patience it deserves.
+double sn_progress_bytes(const sn_progress *progress, const sn_schedule *schedule);

@@ -1,4 +1,5 @@
 #include "runtime/comm/watch.h"
+#include "runtime/operands.h"
 
 #include <inttypes.h>
 
@@ -29,6 +30,20 @@ bool sn_progress_waits(const sn_progress *p, const sn_schedule *s) {
         waits = waits || waits_for_ranks(in);
     }
     return waits || atomic_load_explicit(&p->activity, memory_order_relaxed) == SN_ACTIVITY_SETTLE;
+}
+
+double sn_progress_bytes(const sn_progress *p, const sn_schedule *s) {
+    double bytes = 0;
+    for (int stream = 0; stream < SN_STREAM_COUNT; stream++) {
+        int64_t index;
+        const sn_instr *in = instr_of(p, s, stream, &index);
+        if (!in || !waits_for_ranks(in)) continue;
+        sn_operands operands = {0};
+        sn_instr_operands(s, in, &operands);
+        for (size_t i = 0; i < operands.count; i++) bytes += (double)sn_operand_extent(&operands.data[i]);
+        sn_vec_free(&operands);
+    }
+    return bytes;
 }
 
 // What tells most: an instruction that waits for an event says less than what records it.

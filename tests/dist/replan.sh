@@ -18,7 +18,8 @@ losses whole.jsonl | head -n 4 >a.txt
 losses first.jsonl >b.txt
 same_numbers a.txt b.txt || fail "the first half: $(paste a.txt b.txt)"
 n=0
-for plan in "--ranks 1" "--mesh tp=4" "--mesh cp=2,zero=1" "--mesh dp=4,zero=2"; do
+for plan in "--ranks 1" "--mesh tp=4" "--mesh cp=2,zero=1" "--mesh dp=4,zero=2" \
+    "--mesh pp=2,dp=2,microbatches=4" "--mesh pp=2,tp=2,zero=1,microbatches=2,schedule=zero-bubble"; do
     n=$((n + 1))
     cp -r saved saved.$n
     # shellcheck disable=SC2086

@@ -256,6 +256,69 @@ static void operands_must_fit(void **state) {
     assert_refused(sn_schedule_check(&s.schedule), "source of 'w'");
 }
 
+static void runs_and_slots_must_fit(void **state) {
+    (void)state;
+    sample s;
+    make_sample(&s);
+    s.runs[1].program = 1;
+    assert_refused(sn_schedule_check(&s.schedule), "run 1 of 'step' has no such program");
+    make_sample(&s);
+    s.runs[0].micro_batch = 1;
+    assert_refused(sn_schedule_check(&s.schedule), "run 0 of 'step' has no such micro-batch");
+    make_sample(&s);
+    s.runs[1].load = true; // of no micro-batch
+    assert_refused(sn_schedule_check(&s.schedule), "run 1 of 'step' has no such micro-batch");
+    make_sample(&s);
+    s.buffers[1].slots = 3, s.buffers[1].slot_bytes = 1024; // to 4096
+    assert_null(sn_schedule_check(&s.schedule));
+    assert_int_equal(sn_buffer_offset(&s.buffers[1], 4), 2048);
+    assert_int_equal(sn_buffer_offset(&s.buffers[1], -1), 1024);
+    s.buffers[1].slots = 4;
+    assert_refused(sn_schedule_check(&s.schedule), "does not fit where it is put");
+    s.buffers[1].slots = 2, s.buffers[1].slot_bytes = 960;
+    assert_refused(sn_schedule_check(&s.schedule), "does not fit where it is put");
+    make_sample(&s);
+    s.buffers[0].slots = 2, s.buffers[0].slot_bytes = 1024;
+    assert_refused(sn_schedule_check(&s.schedule), "outlives a step, but has slots");
+    make_sample(&s);
+    s.instrs[SN_INSTR_SEND].transfer.peer = 1;
+    assert_refused(sn_schedule_check(&s.schedule), "peer is not on the pipeline axis");
+    make_sample(&s);
+    s.access[0] = 0;
+    assert_refused(sn_schedule_check(&s.schedule), "neither read nor written");
+    make_sample(&s);
+    s.arg_bytes[1] = 2000;
+    assert_refused(sn_schedule_check(&s.schedule), "reaches beyond its buffer");
+}
+
+static void classes_must_fit_together(void **state) {
+    (void)state;
+    sample a, b;
+    make_sample(&a), make_sample(&b);
+    sn_schedule classes[2];
+    sn_schedules all = {SN_SCHEDULE_VERSION, {classes, 2}};
+    a.schedule.pipeline_axis = b.schedule.pipeline_axis = 0; // of size 2
+    b.globals[0].name = "v";
+    classes[0] = a.schedule, classes[1] = b.schedule;
+    assert_null(sn_schedules_check(&all));
+    for (int64_t rank = 0; rank < 6; rank++) assert_int_equal(sn_schedules_class(&all, rank), rank / 3);
+    all.classes.count = 1;
+    assert_refused(sn_schedules_check(&all), "1 rank classes, but 2 on the pipeline axis");
+    all.classes.count = 2;
+    b.globals[0].name = "w";
+    assert_refused(sn_schedules_check(&all), "two globals called 'w'");
+    b.globals[0].role = SN_RESIDENT_CONSTANT; // each class may have its own
+    assert_null(sn_schedules_check(&all));
+    classes[1].step_samples++;
+    assert_refused(sn_schedules_check(&all), "class 1 does not fit the first");
+    classes[1] = b.schedule;
+    b.sequences[0].name = "eval";
+    assert_refused(sn_schedules_check(&all), "class 1 does not fit the first");
+    b.sequences[0].name = "step";
+    classes[1].pipeline_axis = 1;
+    assert_refused(sn_schedules_check(&all), "class 1 does not fit the first");
+}
+
 static sn_status read_text(const char *text) {
     sn_arena arena = {0};
     sn_schedules read;
@@ -289,8 +352,8 @@ static void malformed_text_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(written_reads_back),
-        cmocka_unit_test(operands_must_fit),
+        cmocka_unit_test(written_reads_back),        cmocka_unit_test(operands_must_fit),
+        cmocka_unit_test(runs_and_slots_must_fit),   cmocka_unit_test(classes_must_fit_together),
         cmocka_unit_test(malformed_text_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
