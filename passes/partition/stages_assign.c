@@ -54,15 +54,20 @@ static int stage_of_node(const sn_node_stages *nodes, int place) {
 static void number_nodes(const sn_func *func, const bool *anywhere, sn_node_stages *out) {
     SN_FOR_OPS(op, func) {
         const char *name = sn_origin_node(op->origin);
-        if (!name || op->phase != SN_PHASE_FORWARD || anywhere[op->mark] || sn_map_has(&out->index, name)) continue;
+        if (!name || op->phase != SN_PHASE_FORWARD || sn_map_has(&out->index, name)) continue;
         if (sn_pass_find(NULL, name)) continue; // of no node: a pass added it
+        if (anywhere[op->mark]) {
+            if (!sn_map_has(&out->follower, name))
+                sn_map_put(&out->follower, name, (void *)(intptr_t)(out->n_nodes + 1));
+            continue;
+        }
         sn_map_put(&out->index, name, (void *)(intptr_t)++out->n_nodes);
     }
 }
 
 typedef struct weights { // by node, from 0
     double *work;        // FLOPs
-    double *crossing;    // bytes of activations that cross a cut before the node
+    double *crossing;    // bytes of activations that cross a cut before it
 } weights;
 
 static void add_crossing(const sn_node_stages *nodes, const sn_op *op, int at, double *change) {
@@ -74,7 +79,7 @@ static void add_crossing(const sn_node_stages *nodes, const sn_op *op, int at, d
             int node = user->phase == SN_PHASE_FORWARD ? node_of(nodes, user) : 0;
             if (node > last) last = node;
         }
-        change[at] += (double)sn_type_bytes(value->type); // crosses the cuts before nodes at + 1 … last, from 1
+        change[at] += (double)sn_type_bytes(value->type); // crosses the cuts before nodes at … last - 1, from 0
         change[last] -= (double)sn_type_bytes(value->type);
     }
 }
@@ -155,8 +160,8 @@ static void cut_equally(const weights *w, sn_node_stages *out, sn_arena *arena) 
             sum += w->work[at - 1];
             double off = fabs(sum - total * s / stages);
             if (at < start) continue;
-            bool better = best < 0 || w->crossing[at - 1] < w->crossing[best - 1] ||
-                          (w->crossing[at - 1] == w->crossing[best - 1] && off < best_off);
+            bool better = best < 0 || w->crossing[at] < w->crossing[best] ||
+                          (w->crossing[at] == w->crossing[best] && off < best_off);
             if (better) best = at, best_off = off;
         }
         for (int at = from; at < best; at++) before += w->work[at];
@@ -169,6 +174,7 @@ static bool cut_as_planned(const sn_plan *plan, sn_diags *diags, sn_node_stages 
     for (int s = 1; s < plan->n_stages; s++) {
         const char *name = plan->stages[s].first;
         int place = (int)(intptr_t)sn_map_get(&out->index, name) - 1;
+        if (place < 0) place = (int)(intptr_t)sn_map_get(&out->follower, name) - 1;
         if (place < 0) {
             sn_suggestion close = {0};
             for (size_t i = 0; i < out->index.count; i++) sn_suggest(&close, name, out->index.entries[i].key);
@@ -177,9 +183,9 @@ static bool cut_as_planned(const sn_plan *plan, sn_diags *diags, sn_node_stages 
                                 : "`--dump-ir=after=distribute` shows the nodes that are left",
                      "stage %d of the plan begins at a node that the program does not have", s);
             good = false;
-        } else if (place <= out->first[s - 1]) {
+        } else if (place <= out->first[s - 1] || place == out->n_nodes) {
             sn_error(diags, "E0421", name, "list the stages in the order in which the model runs",
-                     "stage %d of the plan begins before stage %d does, or with it", s, s - 1);
+                     "stage %d of the plan begins no later than stage %d, or nothing is left for it", s, s - 1);
             good = false;
         }
         out->first[s] = place;
@@ -207,6 +213,7 @@ bool sn_node_stages_find(const sn_func *func, const sn_plan *plan, sn_diags *dia
 
 void sn_node_stages_free(sn_node_stages *stages) {
     sn_map_free(&stages->index);
+    sn_map_free(&stages->follower);
 }
 
 typedef struct assigner {
@@ -310,7 +317,7 @@ static bool is_accumulator(const sn_global *global) {
 
 static int backward_stage(const assigner *a, const sn_op *op) {
     if (op->kind == SN_OP_ASSIGN) return owner_of(a, op->operands[0]->global);
-    int stage = preferred(a, op), most = a->nodes->n_stages - 1, forward = -1;
+    int stage = preferred(a, op), most = a->nodes->n_stages - 1, forward = -1, backward = 0, latest = 0;
     for (int i = 0; i < op->n_operands; i++) {
         const sn_op *from = settled(a, op->operands[i]);
         const sn_value *value = op->operands[i];
@@ -320,8 +327,10 @@ static int backward_stage(const assigner *a, const sn_op *op) {
         if (from->phase == SN_PHASE_FORWARD)
             forward = at > forward ? at : forward;
         else
-            most = at < most ? at : most;
+            most = at < most ? at : most, latest = at > latest ? at : latest, backward++;
     }
+    // two gradients of one later stage are added there: one value crosses the cut, not two
+    if (op->kind == SN_OP_ADD && backward == 2 && latest == most) stage = most;
     if (stage < 0) stage = most < a->nodes->n_stages - 1 || forward < 0 ? most : forward;
     if (stage > most) stage = most;
     return stage < a->least[op->mark] ? a->least[op->mark] : stage;

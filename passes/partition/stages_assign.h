@@ -8,7 +8,8 @@ enum { SN_HOME_ANYWHERE = -1 }; // made again by each function that needs it
 
 // The order of the model's nodes in the program, and the stage of each.
 typedef struct sn_node_stages {
-    sn_map index; // ONNX node -> its place, from 1
+    sn_map index;    // ONNX node -> its place, from 1
+    sn_map follower; // a node whose ops are all computed anywhere -> the place of the next that has a place
     int n_nodes, n_stages;
     int *first; // n_stages: place (from 0) of the node that opens the stage
 } sn_node_stages;

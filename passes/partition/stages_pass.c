@@ -14,6 +14,7 @@
 #include "passes/memory/remat_structure.h"
 #include "passes/partition/stages_assign.h"
 #include "passes/partition/stages_cut.h"
+#include "passes/partition/stages_sums.h"
 #include "passes/pass.h"
 
 #include <string.h>
@@ -95,6 +96,8 @@ static void cut_micro(stager *s, sn_func *func) {
     int *home = assign(s, func, &anywhere);
     rematerialise(s, func, anywhere, home);
     home = assign(s, func, &anywhere);
+    sn_stages_split_accumulators(func, ranks, home, &s->owner);
+    home = assign(s, func, &anywhere);
     bool *needed = split ? mark_needed_before(s, func, home) : NULL;
     SN_FOR_OPS(op, func) {
         if (home[op->mark] == SN_HOME_ANYWHERE || op->phase == SN_PHASE_FORWARD) continue;
@@ -122,14 +125,10 @@ static int rank_of_global(stager *s, const sn_global *global) {
     return ((int)(intptr_t)sn_map_get(&s->owner, global->name) - 1) % s->cutter.ranks;
 }
 
-// What no stage but the ranks do: each op where the largest of its operands is.
-static void cut_by_rank(stager *s, sn_func *func, sn_stage_part part) {
-    sn_arena *scratch = s->context->scratch;
-    int ranks = s->cutter.ranks;
-    sn_stage_cell *cells = SN_NEW_N(scratch, sn_stage_cell, ranks);
-    for (int i = 0; i < ranks; i++) cells[i] = (sn_stage_cell){part, i, i, i};
-    bool *anywhere = SN_NEW_N(scratch, bool, func->n_ops + 1);
-    int *home = SN_NEW_N(scratch, int, func->n_ops + 1);
+// The rank of each op of a function that is not of one micro-batch: where the largest of its operands is.
+static int *assign_ranks(stager *s, sn_func *func) {
+    bool *anywhere = SN_NEW_N(s->context->scratch, bool, func->n_ops + 1);
+    int *home = SN_NEW_N(s->context->scratch, int, func->n_ops + 1);
     sn_mark_anywhere(func, false, anywhere);
     SN_FOR_OPS(op, func) {
         int64_t most = -1;
@@ -144,7 +143,15 @@ static void cut_by_rank(stager *s, sn_func *func, sn_stage_part part) {
             home[op->mark] = global ? rank_of_global(s, value->global) : home[value->def->mark];
         }
     }
-    sn_stage_cut(&s->cutter, func, ranks, cells, home);
+    return home;
+}
+
+static void cut_by_rank(stager *s, sn_func *func, sn_stage_part part) {
+    int ranks = s->cutter.ranks;
+    sn_stage_cell *cells = SN_NEW_N(s->context->scratch, sn_stage_cell, ranks);
+    for (int i = 0; i < ranks; i++) cells[i] = (sn_stage_cell){part, i, i, i};
+    sn_stages_sum_by_rank(func, ranks, assign_ranks(s, func));
+    sn_stage_cut(&s->cutter, func, ranks, cells, assign_ranks(s, func));
 }
 
 static void cut_all(stager *s) {

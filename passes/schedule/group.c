@@ -2,6 +2,9 @@
 // the shared iteration space, (b) the phase is the same, so that nothing of the forward pass is kept for the backward
 // pass that it would not keep anyway, and (c) no path leads out of the group and back. A reduction gives its group a
 // domain with reduced segments; everything in it must then split into those segments.
+//
+// Transfers between pipeline stages keep their order: another stage may wait for what is sent before it sends what is
+// received here, and a group with members on both sides would wait for itself.
 #include "passes/schedule/group.h"
 
 enum {
@@ -305,6 +308,10 @@ static int scatter_to_add(const sn_grouping *g, const sn_op *op, const deps *d) 
 static void place(sn_grouping *g, sn_op *op) {
     deps d = {.n = 0};
     for (int i = 0; i < op->n_operands; i++) add_deps(g, op->operands[i], &d);
+    if (sn_op_has(op->kind, SN_TRAIT_TRANSFER)) {
+        if (g->transfer >= 0 && d.n < MAX_DEPS) d.unit[d.n++] = g->transfer;
+        g->transfer = g->n_units; // a unit of its own
+    }
     sn_op_class class = sn_op_class_of(op->kind);
     int home = -1;
     sn_domain domain;
@@ -388,7 +395,7 @@ static bool computed_again(const sn_grouping *g, const sn_op *op) {
 
 void sn_group_ops(sn_func *func, sn_arena *arena, sn_grouping *out) {
     int n = (int)func->n_ops;
-    *out = (sn_grouping){.func = func, .arena = arena, .words = n / 64 + 1};
+    *out = (sn_grouping){.func = func, .arena = arena, .words = n / 64 + 1, .transfer = -1};
     out->units = SN_NEW_N(arena, sn_unit, n + 1);
     out->unit_of = SN_NEW_N(arena, int, n + 1);
     uint32_t mark = 0;

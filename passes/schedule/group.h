@@ -21,6 +21,7 @@ typedef struct sn_grouping {
     sn_unit *units;
     int n_units, words;
     int *unit_of; // by op mark; -1: computed again in each consumer
+    int transfer; // the unit of the last transfer so far; -1: none
 } sn_grouping;
 
 // Whether the op is none of a kernel: a library call, a collective, an assign, a view that only restores an order.
