@@ -133,8 +133,8 @@ typedef struct sn_special {
 typedef struct sn_output {
     const char *name; // gradients: the initializer's; predictions: the graph output's
     int64_t buffer;
-    sn_dims shape;    // global
-    sn_dims pieces;   // as for globals
+    sn_dims shape;  // global
+    sn_dims pieces; // as for globals
     sn_dims sharding;
 } sn_output;
 
