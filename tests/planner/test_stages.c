@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "dice.h"
+
 enum { INSTANCES = 40000, CUTS_MAX = 9, SHAPES_MAX = 6, HELD_MAX = 8, KINDS = CUTS_MAX * CUTS_MAX };
 
 typedef struct instance {
@@ -20,12 +22,6 @@ typedef struct instance {
     double time[KINDS][SHAPES_MAX][HELD_MAX + 1];
     int held[KINDS][SHAPES_MAX]; // the most micro-batches that fit
 } instance;
-
-static uint64_t state = 1;
-static int dice(int below) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((state >> 33) % (uint64_t)below);
-}
 
 static double stage_time(void *context, int kind, int shape, int in_flight, int *same_until) {
     const instance *x = context;

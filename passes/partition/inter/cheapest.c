@@ -107,7 +107,7 @@ static void record(search *x, int devices, double cost) {
 
 static void keep_undominated(search *x, int from) {
     const sn_stage_problem *p = x->solver->problem;
-    qsort(x->found.data, x->found.count, sizeof *x->found.data, by_depth);
+    if (x->found.count > 0) qsort(x->found.data, x->found.count, sizeof *x->found.data, by_depth);
     for (int i = 0; i <= p->devices; ++i) x->fewest[i] = INFINITY;
     x->first[from] = (int)x->kept.count;
     for (size_t i = 0; i < x->found.count; ++i) {
