@@ -10,7 +10,8 @@ typedef struct sn_transformer {
     int64_t experts, top_k, expert_ffn, shared_ffn, dense; // a mixture: the first `dense` layers are none
     int64_t query_rank, kv_rank, rope;                     // latent attention (DeepSeek-V2, 2024); 0: none
     bool gated, rms_norm, biased, causal, tied, positions; // positions: a learned table
-    bool dropout, norm_heads;                              // norm_heads: queries and keys are normalised
+    double labelled;          // the share of tokens that the head sees (BERT: those that were masked); 0: all
+    bool dropout, norm_heads; // norm_heads: queries and keys are normalised
 } sn_transformer;
 
 // Scores in memory, or one kernel: of the first generation, or written for the architecture.

@@ -320,14 +320,14 @@ static void embedding(trace *t) {
 
 static void head(trace *t) {
     double hidden = (double)t->shape->hidden, columns = (double)t->shape->vocab / (double)t->degrees->tensor;
-    double logits = t->tokens * columns;
+    double tokens = t->tokens * (t->shape->labelled > 0 ? t->shape->labelled : 1), logits = tokens * columns;
     norm(t, t->thin_tokens);
     tensor_moves(t, false);
     sn_runtime exact = *t->runtime;
     exact.eight_bit = false;
     const sn_runtime *runtime = t->runtime;
     t->runtime = &exact;
-    linear(t, t->tokens, hidden, columns, false, true);
+    linear(t, tokens, hidden, columns, false, true);
     t->runtime = runtime;
     if (t->shape->tied && t->degrees->pipeline == 1) t->parameters -= hidden * columns;
     bool fused = t->runtime->loss_bytes == 0;
@@ -335,7 +335,7 @@ static void head(trace *t) {
     pointwise(t, FORWARD, logits, passes, passes - 1, SN_F32, SN_OP_EXP);
     pointwise(t, BACKWARD, logits, 1, 1, SN_F32, SN_OP_NEG);
     if (!fused) stream(t, BACKWARD, logits, 2, 1);
-    for (int i = 0; i < 3; i++) move(t, FORWARD, SN_OP_ALL_REDUCE, 4 * t->tokens, t->tensor, false);
+    for (int i = 0; i < 3; i++) move(t, FORWARD, SN_OP_ALL_REDUCE, 4 * tokens, t->tensor, false);
     // The loss needs the logits, and in f32 unless it is fused; later their gradient beside the weight's.
     double loss = logits * (width(t) + t->runtime->loss_bytes), weight = 0;
     if (t->runtime->placeholders) weight = width(t) * hidden * columns;

@@ -67,7 +67,10 @@ static const framework frameworks[] = {
      GPT,
      {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
      128},
-    {"bert", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2}, 8},
+    {"bert",
+     {.biased = true, .tied = true, .positions = true, .dropout = true, .labelled = 0.156},
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2},
+     8},
     // MPT: flash attention, no biases, no dropout; FSDP keeps f32 shards and moves bf16.
     {"llm_foundry",
      {.causal = true, .tied = true, .positions = true},
