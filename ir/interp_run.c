@@ -54,8 +54,7 @@ static sn_type local_type(const frame *f, const sn_value *value) {
 // Types are those of whole tensors but in sched form.
 static sn_type whole_type(const sn_module *module, bool f64, const sn_value *value) {
     sn_type type = value->type;
-    if (module->form == SN_FORM_SCHED)
-        type = sn_whole_type(&module->mesh, type, value->layout);
+    if (module->form == SN_FORM_SCHED) type = sn_whole_type(&module->mesh, type, value->layout);
     return as_computed(f64, type);
 }
 

@@ -88,6 +88,7 @@ static sn_axes passing_axes(const query *q) {
         sn_factor_kind kind = f >= 0 ? q->factors.factor[f].kind : SN_FACTOR_PARALLEL;
         if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
     }
+    if (sn_is_accumulation(q->d, q->op)) return passing; // of a layout that says so
     bool few = q->op->n_operands && may_pad(q->op, 0) && q->op->kind == SN_OP_CONCAT;
     return !passing || few || is_worth_passing(q, passing) ? passing : 0;
 }

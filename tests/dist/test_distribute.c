@@ -287,12 +287,47 @@ static void test_batch_must_divide(void **state) {
     sn_module_free(module);
 }
 
+// What a plan says wrongly of the multi-layer perceptron, and the code of the error about it.
+static void expect_error(const char *name, int rank, int64_t dp, sn_layout layout, const char *code) {
+    sn_module *module = sn_module_new("test");
+    sn_builder b = {.func = sn_module_add_func(module, "step")};
+    build_mlp(&b);
+    sn_diags diags = {0};
+    sn_plan plan = sn_plan_data_parallel((int)dp, 1);
+    plan.mesh.n_axes = 2;
+    strcpy(plan.mesh.name[1], "tp");
+    plan.mesh.size[1] = 2;
+    sn_plan_layout entry = {name, rank, layout};
+    plan.layouts = &entry, plan.n_layouts = 1;
+    assert_false(sn_distribute(module, &plan, &diags));
+    assert_int_equal(diags.errors, 1);
+    assert_string_equal(diags.items[0].code, code);
+    assert_string_equal(diags.items[0].subject, name);
+    assert_non_null(diags.items[0].help);
+    sn_diags_free(&diags);
+    sn_module_free(module);
+}
+
+static void test_layouts_that_do_not_fit(void **state) {
+    (void)state;
+    sn_layout rows = {.dim = {1 << 1}}, columns = {.dim = {0, 1 << 1}};
+    expect_error("nobody", 2, 2, rows, "E0430");
+    expect_error("w1", 2, 2, rows, "E0431");    // 5 rows in two parts
+    expect_error("w1", 1, 2, rows, "E0431");    // of a matrix
+    expect_error("w2", 2, 2, columns, "E0431"); // 7 columns
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp),        cmocka_unit_test(test_batch_norm),
-        cmocka_unit_test(test_attention),  cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_whole),      cmocka_unit_test(test_sequence_first),
-        cmocka_unit_test(test_first_dims), cmocka_unit_test(test_batch_must_divide),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_batch_norm),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_sequence_first),
+        cmocka_unit_test(test_first_dims),
+        cmocka_unit_test(test_batch_must_divide),
+        cmocka_unit_test(test_layouts_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,52 @@ static void test_others(void **state) {
     compare_all(others, sizeof others / sizeof *others, 2);
 }
 
+// Sequence parallelism as a plan states it: sums are scattered along the sequence, and what all ranks hold of the
+// residual stream is a part.
+static void test_sequence_parallel(void **state) {
+    (void)state;
+    static const char *const stream[] = {"node_add_1", "node_add_4", "node_add_7", "node_add_8", "node_add_11"};
+    sample s;
+    sn_plan plan;
+    assert_true(sample_find("gpt2", "dynamo-20-raw", &s));
+    sample_open(&s, 4);
+    outcome one = sample_run(&s, NULL, 1, 4);
+    assert_true(sn_plan_from_outline("dp=2,tp=2", &s.diags, &plan));
+    sn_plan_layout layouts[32];
+    plan.layouts = layouts;
+    for (int i = 0; i < 5; i++) layouts[plan.n_layouts++] = (sn_plan_layout){stream[i], 3, {.dim = {1, 2}}};
+    for (size_t i = 0; i < one.module->globals.count; i++) {
+        const sn_global *global = one.module->globals.data[i];
+        const char *name = global->name;
+        sn_layout layout = {0};
+        if (global->role != SN_ROLE_PARAMETER || global->value->type.rank != 2) continue;
+        if (strstr(name, "c_fc"))
+            layout.dim[1] = 2;
+        else if (strstr(name, "c_attn"))
+            sn_layout_add(&plan.mesh, &layout, 1, 1, 3);
+        else if (strstr(name, "c_proj") || strstr(name, "lm_head"))
+            layout.dim[0] = 2;
+        layouts[plan.n_layouts++] = (sn_plan_layout){name, 2, layout};
+    }
+    outcome many = sample_run(&s, &plan, 1, 4);
+    const char *where;
+    double worst = outcome_difference(&many, &one, &where);
+    if (!(worst <= tolerance)) fail_msg("%s differs by %.2g", where, worst);
+    int scattered = 0;
+    SN_FOR_OPS(op, sn_module_func(many.module, "step")) {
+        bool forward = op->phase == SN_PHASE_FORWARD, over_tp = false;
+        if (sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) over_tp = strcmp(sn_op_string(op, "axes"), "tp") == 0;
+        if (!over_tp || !forward) continue;
+        scattered += op->kind == SN_OP_REDUCE_SCATTER;
+        if (op->kind == SN_OP_ALL_REDUCE) // of the loss: one number a token
+            assert_in_range(sn_type_count(op->results[0]->type), 0, 2 * 16);
+    }
+    assert_int_equal(scattered, 5);
+    outcome_free(&one);
+    outcome_free(&many);
+    sample_close(&s);
+}
+
 int main(int argc, char **argv) {
     if (argc > 2) {
         sample s;
@@ -83,6 +129,7 @@ int main(int argc, char **argv) {
         sample_close(&s);
         return !(worst <= tolerance);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bundled), cmocka_unit_test(test_others)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bundled), cmocka_unit_test(test_sequence_parallel),
+                                       cmocka_unit_test(test_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
