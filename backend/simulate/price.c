@@ -73,7 +73,7 @@ static double price_work(pricer *p, const sn_instr *in, const sn_op *op, sn_aren
     if (p->request->profile) {
         sn_str text = {0};
         sn_instr_signature(p->schedule, in, p->kernels, &text);
-        bool known = sn_profile_instruction(p->request->profile, sn_str_text(&text), &seconds);
+        bool known = sn_profile_instruction(p->request->profile, sn_str_text(&text), p->schedule->ranks > 1, &seconds);
         sn_str_free(&text);
         if (known) return seconds;
     }

@@ -6,6 +6,7 @@
 #include "backend/simulate/mesh.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ typedef struct communicator {
 typedef struct end { // one side of a message
     int64_t from, to, channel, micro_batch;
     int task, number; // number: keeps the order
+    int receive;      // of a send: the task that receives
     double message;
 } end;
 
@@ -110,7 +112,7 @@ static void note_transfer(builder *b, int rank, const sn_instr *in, int64_t micr
     bool send = in->kind == SN_INSTR_SEND;
     ends *list = send ? &b->sends : &b->receives;
     sn_vec_push(list, (end){send ? r->rank : peer, send ? peer : r->rank, in->transfer.channel, micro_batch, task,
-                            (int)list->count, message});
+                            (int)list->count, SN_SIM_NONE, message});
 }
 
 typedef struct place {         // inside a run
@@ -193,17 +195,17 @@ static void add_messages(builder *b) {
     for (size_t i = 0; i < b->sends.count; i++) {
         const end *send = &b->sends.data[i], *receive = &b->receives.data[i];
         SN_CHECK(send->from == receive->from && send->to == receive->to && send->channel == receive->channel);
-        b->sends.data[i].micro_batch = receive->task; // from here on: whom it reaches
+        b->sends.data[i].receive = receive->task;
     }
     qsort(b->sends.data, b->sends.count, sizeof(end), by_number);
     for (size_t i = 0; i < b->sends.count; i++) {
         const end *send = &b->sends.data[i];
-        int rank = rank_index(b, send->from), receive = (int)send->micro_batch;
+        int rank = rank_index(b, send->from);
         sn_replay_task what = b->tasks.data[send->task];
         what.instr = -1;
         int message = add_task(b, b->links[rank], send->message, what);
         sn_sim_after(b->out->sim, message, send->task, 0);
-        sn_sim_after(b->out->sim, receive, message, 0);
+        sn_sim_after(b->out->sim, send->receive, message, 0);
     }
 }
 
@@ -238,7 +240,7 @@ static void account(builder *b) {
         clock[what->rank] = task->end;
     }
     for (size_t r = 0; r < out->n_ranks; r++)
-        out->ranks[r].waiting = out->seconds - out->ranks[r].compute - out->ranks[r].communication;
+        out->ranks[r].waiting = fmax(0, out->seconds - out->ranks[r].compute - out->ranks[r].communication);
     sn_free(clock);
 }
 

@@ -6,6 +6,7 @@ typedef struct sn_simulation {
     const sn_schedules *schedules;
     sn_prices prices;
     sn_replay replay;
+    double outside; // seconds of a step that no program takes; a profile knows
 } sn_simulation;
 
 // `cores`: see sn_replay_request. False with E0516 when the schedules wait for each other forever.

@@ -1,6 +1,7 @@
 #include "passes/cost/cost.h"
 
 #include "passes/cost/analytic.h"
+#include "passes/cost/profile.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,6 +39,9 @@ void sn_cost_ops(const sn_cost_model *model, int n, const sn_op *const *ops, dou
         const sn_op *op = ops[i];
         sn_work work = sn_op_work(op, scratch);
         seconds[i] = answers[i] = sn_analytic_op(model->device, op, work);
+        double measured;
+        if (model->profile && sn_profile_op(model->profile, op, work.flops, work.bytes, &measured))
+            seconds[i] = answers[i] = measured;
         queries[i] = (sennit_cost_query){.size = sizeof(sennit_cost_query),
                                          .op = sn_op_name(op->kind),
                                          .device = model->device->name,

@@ -1,6 +1,7 @@
 #include "passes/cost/profile.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct reader {
@@ -26,6 +27,7 @@ static double read_seconds(reader *r, const json_t *json, const char *member) {
 
 // Rows of numbers, none negative, that do not fall in their first column.
 static sn_profile_table read_table(reader *r, const json_t *json, const char *member, int columns) {
+    bool sorted = strcmp(member, "gemms") != 0;
     sn_profile_table table = {.columns = columns, .rows = json_array_size(json)};
     table.data = SN_NEW_N(r->arena, double, table.rows *(size_t)columns + 1);
     for (size_t i = 0; i < table.rows; i++) {
@@ -37,7 +39,7 @@ static sn_profile_table read_table(reader *r, const json_t *json, const char *me
                 fail(r, member, "has a row of other than the expected numbers");
             table.data[i * (size_t)columns + (size_t)c] = value;
         }
-        if (i && table.data[i * (size_t)columns] < table.data[(i - 1) * (size_t)columns])
+        if (sorted && i && table.data[i * (size_t)columns] < table.data[(i - 1) * (size_t)columns])
             fail(r, member, "is not in rising order");
     }
     return table;
@@ -47,9 +49,12 @@ static void read_instructions(reader *r, const json_t *json, sn_profile *out) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)json, name, value) {
-        double *seconds = SN_NEW(r->arena, double);
-        *seconds = json_number_value(value);
-        if (!json_is_number(value) || !(*seconds >= 0)) fail(r, name, "is no time");
+        double *seconds = SN_NEW_N(r->arena, double, 2);
+        for (size_t i = 0; i < 2; i++) {
+            const json_t *item = json_array_get(value, i);
+            seconds[i] = json_number_value(item);
+            if (!json_is_number(item) || !(seconds[i] >= 0)) fail(r, name, "is no pair of times");
+        }
         sn_map_put(&out->instructions, sn_arena_strdup(r->arena, name), seconds);
     }
 }
@@ -66,13 +71,16 @@ static void check_collectives(reader *r, const json_t *json) {
 
 bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn_diags *diags, sn_profile *out) {
     reader r = {subject, arena, diags, false};
-    sn_profile profile = {.json = json_incref(json), .collectives = json_object_get(json, "collectives")};
+    sn_profile profile = {.json = json_incref(json),
+                          .collectives = json_object_get(json, "collectives"),
+                          .step = json_object_get(json, "step")};
     if (json_integer_value(json_object_get(json, "version")) != SN_PROFILE_VERSION) fail(&r, "version", "is not 1");
     profile.issue = read_seconds(&r, json, "issue");
     profile.run = read_seconds(&r, json, "run");
     profile.cores = json_number_value(json_object_get(json, "cores"));
     if (!(profile.cores >= 1)) fail(&r, "cores", "is no number of cores");
     profile.gemms = read_table(&r, json_object_get(json, "gemms"), "gemms", 4);
+    profile.attentions = read_table(&r, json_object_get(json, "attentions"), "attentions", 2);
     profile.streams = read_table(&r, json_object_get(json, "streams"), "streams", 2);
     profile.messages = read_table(&r, json_object_get(json, "messages"), "messages", 4);
     check_collectives(&r, profile.collectives);
@@ -104,9 +112,9 @@ void sn_profile_free(sn_profile *profile) {
     *profile = (sn_profile){0};
 }
 
-bool sn_profile_instruction(const sn_profile *profile, const char *signature, double *seconds) {
+bool sn_profile_instruction(const sn_profile *profile, const char *signature, bool crowded, double *seconds) {
     const double *found = sn_map_get(&profile->instructions, signature);
-    if (found) *seconds = *found;
+    if (found) *seconds = found[crowded];
     return found != NULL;
 }
 
@@ -149,16 +157,43 @@ bool sn_profile_collective(const sn_profile *profile, sn_op_kind kind, int64_t r
 }
 
 // The rate of what was measured nearby, weighted by nearness in the logarithms of the three sizes (Shepard 1968).
-bool sn_profile_matmul(const sn_profile *profile, int64_t batch, int64_t m, int64_t n, int64_t k, double *seconds) {
-    double sum = 0, weights = 0, flops = 2.0 * (double)m * (double)n * (double)k;
-    if (!profile->gemms.rows || flops <= 0) return false;
+static double matmul_seconds(const sn_profile *profile, double batch, double m, double n, double k) {
+    double sum = 0, weights = 0;
     for (size_t i = 0; i < profile->gemms.rows; i++) {
         const double *g = &profile->gemms.data[4 * i];
-        double a = log2(g[0] / (double)m), b = log2(g[1] / (double)n), c = log2(g[2] / (double)k);
+        double a = log2(g[0] / m), b = log2(g[1] / n), c = log2(g[2] / k);
         double weight = 1 / (pow(a * a + b * b + c * c, 2) + 1e-6);
         sum += weight * log(2 * g[0] * g[1] * g[2] / g[3]);
         weights += weight;
     }
-    *seconds = (double)batch * flops / exp(sum / weights);
+    return batch * 2 * m * n * k / exp(sum / weights);
+}
+
+bool sn_profile_op(const sn_profile *profile, const sn_op *op, double flops, double bytes, double *seconds) {
+    bool attention = op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD;
+    if (attention && profile->attentions.rows) {
+        *seconds = interpolate(&profile->attentions, 1, flops);
+    } else if (op->kind == SN_OP_MATMUL && profile->gemms.rows) {
+        sn_type a = op->operands[0]->type, out = op->results[0]->type;
+        int64_t m = out.dim[out.rank - 2], n = out.dim[out.rank - 1];
+        int64_t k = a.dim[sn_op_int(op, "transpose_a") ? a.rank - 2 : a.rank - 1];
+        if (m * n * k == 0) return false;
+        *seconds = matmul_seconds(profile, (double)(sn_type_count(out) / (m * n)), (double)m, (double)n, (double)k);
+    } else {
+        return false;
+    }
+    double streaming = 0;
+    if (sn_profile_stream(profile, bytes, &streaming)) *seconds = fmax(*seconds, streaming);
     return true;
+}
+
+double sn_profile_step(const sn_profile *profile, int64_t ranks) {
+    const char *name;
+    json_t *value;
+    double best = 0, nearest = INFINITY;
+    json_object_foreach((json_t *)(uintptr_t)profile->step, name, value) {
+        double distance = fabs(log((double)ranks / strtod(name, NULL)));
+        if (distance < nearest) nearest = distance, best = json_number_value(value);
+    }
+    return best;
 }

@@ -1,18 +1,19 @@
-// What `sennit profile` measured on a machine whose CPU runs the ranks: instructions by their signature
-// (backend/simulate/signature.h), products by shape, memory-bound kernels by size, collectives by kind, ranks and size,
-// messages by size, and what each instruction and each run of a program cost beside their work. Written as JSON:
+// What `sennit profile` measured on a machine whose CPU runs the ranks. Written as JSON:
 //
-//   {"version": 1, "device": "cpu", "cores": 2, "issue": 2.1e-7, "run": 1.5e-6,
-//    "instructions": {"gemm 64x512x128": 4.4e-5, …}, "gemms": [[64, 512, 128, 4.4e-5], …],
-//    "streams": [[4096, 1.2e-6], …], "collectives": {"all_reduce": {"2": [[4, 2e-6], …]}},
-//    "messages": [[4, 1e-7, 2e-6, 1e-7], …]}
+//   {"version": 1, "device": "cpu", "cores": 2, "issue": 2.1e-7, "run": 1.5e-6, "step": {"1": 2e-5, "2": 8e-5},
+//    "gemms": [[64, 512, 128, 4.4e-5], …],      m, n, k, seconds; any order
+//    "attentions": [[2.1e6, 1e-4], …],          flops, seconds
+//    "streams": [[4096, 1.2e-6], …],            bytes read and written, seconds
+//    "collectives": {"all_reduce": {"2": [[4, 2e-6], …]}},  by kind and ranks: bytes of the tensor, seconds of a rank
+//    "messages": [[4, 1e-7, 2e-6, 1e-7], …],    bytes; seconds of the sender, on the way, of the receiver
+//    "instructions": {"gemm 64x512x128": [4.4e-5, 4.9e-5], …}}   of plans: alone, and with all cores busy
 //
-// Seconds of one core that nothing else uses; tables rise in their first column and are interpolated.
+// Seconds are those of a core that the rank has for itself. Tables rise in their first column and are interpolated.
 #pragma once
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/map.h"
-#include "ir/op.h"
+#include "ir/graph.h"
 
 #include <jansson.h>
 
@@ -32,20 +33,22 @@ typedef struct sn_message_cost {
 typedef struct sn_profile {
     double cores;        // that the ranks share
     double issue, run;   // seconds: of an instruction beside its work, of a run of a program
-    sn_map instructions; // signature -> double *
-    sn_profile_table gemms, streams, messages;
-    const json_t *collectives; // kind -> ranks -> table
-    json_t *json;              // owned: what it was read from
+    sn_map instructions; // signature (backend/simulate/signature.h) -> double [2]
+    sn_profile_table gemms, attentions, streams, messages;
+    const json_t *collectives, *step;
+    json_t *json; // owned: what it was read from
 } sn_profile;
 
-// What is wrong is an error (E0414) with its line. Free it with sn_profile_free.
+// What is wrong is an error (E0414). Lists go to `arena`; free it with sn_profile_free.
 bool sn_profile_load(const char *path, sn_arena *arena, sn_diags *diags, sn_profile *out);
 bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn_diags *diags, sn_profile *out);
 void sn_profile_free(sn_profile *profile);
 
 // Each is false where nothing comparable was measured.
-bool sn_profile_instruction(const sn_profile *profile, const char *signature, double *seconds);
+bool sn_profile_instruction(const sn_profile *profile, const char *signature, bool crowded, double *seconds);
+bool sn_profile_op(const sn_profile *profile, const sn_op *op, double flops, double bytes, double *seconds);
+bool sn_profile_stream(const sn_profile *profile, double bytes, double *seconds);
 bool sn_profile_collective(const sn_profile *profile, sn_op_kind kind, int64_t ranks, double bytes, double *seconds);
 bool sn_profile_message(const sn_profile *profile, double bytes, sn_message_cost *out);
-bool sn_profile_matmul(const sn_profile *profile, int64_t batch, int64_t m, int64_t n, int64_t k, double *seconds);
-bool sn_profile_stream(const sn_profile *profile, double bytes, double *seconds);
+// Seconds of a step of so many ranks that no program takes: reading data, agreeing, the log.
+double sn_profile_step(const sn_profile *profile, int64_t ranks);

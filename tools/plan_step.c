@@ -1,0 +1,88 @@
+#include "tools/plan_step.h"
+
+#include "tools/passes.h"
+
+#include <string.h>
+
+typedef SN_VEC(char *) words;
+
+static void add_word(sn_plan_step *s, words *line, const char *text) {
+    sn_vec_push(line, sn_arena_strdup(&s->arena, text));
+}
+
+static bool is_passed_on(const char *name) {
+    static const char *const own[] = {"json", "trace", "measured", "profile", "output", "quick"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(own[i], name) == 0) return false;
+    return true;
+}
+
+static bool make_build_line(sn_plan_step *s, const char *path, const char *model, const sn_options *options,
+                            sn_diags *diags) {
+    const json_t *from = json_object_get(s->plan, "made_from"), *recorded = json_object_get(from, "options");
+    if (!model) model = json_string_value(json_object_get(from, "model"));
+    if (!model) {
+        sn_error(diags, "E0453", path, "name the model: sennit simulate plan.json MODEL.onnx",
+                 "the plan does not say what it was made from");
+        return false;
+    }
+    words line = {0};
+    add_word(s, &line, "compile");
+    add_word(s, &line, model);
+    for (size_t i = 0; i < json_array_size(recorded); i++) {
+        const char *text = json_string_value(json_array_get(recorded, i));
+        if (text) add_word(s, &line, text);
+    }
+    add_word(s, &line, sn_arena_printf(&s->arena, "--plan=%s", path));
+    for (size_t i = 0; i < options->given.count; i++) {
+        const struct sn_option_given *given = &options->given.data[i];
+        if (is_passed_on(given->spec->name))
+            add_word(s, &line, sn_arena_printf(&s->arena, "--%s=%s", given->spec->name, given->text));
+    }
+    int status;
+    bool good = sn_command_parse(SN_COMMAND_COMPILE, (int)line.count, line.data, &s->build, &status);
+    if (!good)
+        sn_error(diags, "E0453", path, "plan again with `sennit plan`", "the plan's \"made_from\" is not usable");
+    sn_vec_free(&line);
+    return good;
+}
+
+static bool lower(sn_plan_step *s, sn_diags *diags) {
+    sn_train_build build = {.output = "", .shapes_alone = true};
+    if (!sn_train_lower(&s->build, &build, diags, &s->step)) return false;
+    const char *cluster = sn_options_text(&s->build, "cluster", NULL);
+    if (cluster ? !sn_cluster_load(cluster, diags, &s->cluster)
+                : !sn_cluster_preset("local", sn_plan_ranks(&s->step.plan), &s->cluster))
+        return false;
+    if (!sn_kernels_lower(s->step.module, diags, &s->kernels)) return false;
+    sn_schedule_request request = {.model_path = "",
+                                   .model_hash = "",
+                                   .plan_hash = "",
+                                   .plan = &s->step.plan,
+                                   .microbatches = s->step.training.accumulate,
+                                   .lr = s->step.training.optimizer.lr};
+    sn_schedules_build(s->step.module, &request, s->kernels.entries, s->kernels.n, &s->arena, &s->constants,
+                       &s->schedules);
+    return true;
+}
+
+bool sn_plan_step_make(const char *path, const char *model, const sn_options *options, sn_diags *diags,
+                       sn_plan_step *out) {
+    json_error_t error;
+    *out = (sn_plan_step){.plan = json_load_file(path, JSON_REJECT_DUPLICATES, &error)};
+    if (!out->plan) {
+        const char *line = error.line > 0 ? sn_arena_printf(&out->arena, "line %d: ", error.line) : "";
+        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: %s%s", line, error.text);
+        return false;
+    }
+    return make_build_line(out, path, model, options, diags) && lower(out, diags);
+}
+
+void sn_plan_step_free(sn_plan_step *s) {
+    sn_kernels_free(&s->kernels);
+    sn_train_step_free(&s->step);
+    sn_options_free(&s->build);
+    sn_str_free(&s->constants);
+    json_decref(s->plan);
+    sn_arena_free(&s->arena);
+}

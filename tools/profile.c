@@ -1,0 +1,90 @@
+// `sennit profile`: measures this machine's CPU for the cost model (passes/cost/profile.h).
+#include "passes/cost/profile.h"
+#include "base/file.h"
+#include "tools/passes.h"
+#include "tools/plan_step.h"
+#include "tools/profile_ranks.h"
+#include "tools/profile_work.h"
+#include "tools/workplace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void show(const char *what, size_t done, size_t all) {
+    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K%s %zu of %zu", what, done + 1, all);
+}
+
+static void show_nothing_more(void) {
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+}
+
+static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *instructions) {
+    double seconds = sn_options_has(options, "quick") ? 0.1 : 0.4;
+    for (size_t i = 0; i < options->arguments.count; i++) {
+        show("plan", i, options->arguments.count);
+        sn_plan_step plan;
+        bool good = sn_plan_step_make(options->arguments.data[i], NULL, options, diags, &plan);
+        sn_status status =
+            good ? sn_profile_measure_plan(&plan.schedules, &plan.kernels, seconds, instructions) : SN_OK;
+        if (status)
+            sn_error(diags, "E0831", options->arguments.data[i], NULL, "its step cannot be measured: %s",
+                     sn_status_message(status));
+        good = good && !status;
+        sn_status_free(status);
+        sn_plan_step_free(&plan);
+        if (!good || sn_workplace_stopped()) return false;
+    }
+    return true;
+}
+
+static bool measure(const sn_options *options, sn_diags *diags, const char *folder, json_t *profile) {
+    bool quick = sn_options_has(options, "quick");
+    static const int ranks[] = {2, 3, 4};
+    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    json_object_set_new(profile, "cores", json_real(cores));
+    json_object_set_new(profile, "collectives", json_object());
+    json_object_set_new(profile, "step", json_object());
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        show("ranks", i, sizeof ranks / sizeof *ranks);
+        if (quick && ranks[i] == 3) continue;
+        if (!sn_profile_measure_ranks(ranks[i], cores, quick, folder, diags, profile)) return false;
+    }
+    sn_status status = sn_profile_measure_kinds(quick, show, profile);
+    if (status) sn_error(diags, "E0831", NULL, NULL, "this machine cannot be measured: %s", sn_status_message(status));
+    bool good = !status;
+    sn_status_free(status);
+    json_t *instructions = json_object();
+    json_object_set_new(profile, "instructions", instructions);
+    return good && measure_plans(options, diags, instructions);
+}
+
+static bool write_profile(const char *path, const json_t *profile, sn_diags *diags) {
+    char *text = json_dumps(profile, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    sn_status status = sn_file_write(path, text, strlen(text));
+    free(text);
+    if (!status) return true;
+    sn_error(diags, "E0830", path, NULL, "%s", sn_status_message(status));
+    sn_status_free(status);
+    return false;
+}
+
+int sn_cmd_profile(int argc, char **argv) {
+    sn_options options;
+    sn_diags diags = {0};
+    int status = 0;
+    if (sn_command_parse(SN_COMMAND_PROFILE, argc, argv, &options, &status)) {
+        const char *path = sn_options_text(&options, "output", NULL), *folder = NULL;
+        json_t *profile = json_pack("{s:i, s:s}", "version", SN_PROFILE_VERSION, "device", "cpu");
+        if (!path)
+            sn_error(&diags, "E0831", "-o", "sennit profile -o profile.json", "a profile needs a file to go to");
+        else if ((folder = sn_workplace_make(&diags)) && measure(&options, &diags, folder, profile))
+            write_profile(path, profile, &diags);
+        show_nothing_more();
+        json_decref(profile);
+        status = sn_command_end(&options, &diags);
+        sn_workplace_remove(folder);
+    }
+    sn_options_free(&options);
+    return status;
+}

@@ -1,0 +1,16 @@
+// What instructions take on a core of this machine: the measuring half of `sennit profile` that needs no other rank.
+#pragma once
+#include "backend/lower/kernels.h"
+
+#include <jansson.h>
+
+// Told before each part: what is measured, and how far it is.
+typedef void (*sn_profile_progress)(const char *what, size_t done, size_t all);
+
+// Sets "gemms", "attentions" and "streams" of a profile.
+SN_MUST_USE sn_status sn_profile_measure_kinds(bool quick, sn_profile_progress progress, json_t *profile);
+// Adds the instructions of a plan's training step to the profile's "instructions": each program of each rank class is
+// run on one core, without its communication; with more ranks than one, while other processes keep the other cores as
+// busy.
+SN_MUST_USE sn_status sn_profile_measure_plan(const sn_schedules *schedules, const sn_kernels *kernels, double seconds,
+                                              json_t *instructions);
