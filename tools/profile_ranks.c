@@ -91,6 +91,7 @@ static void add_messages(const ranks_bench *b, int rank, program *p) {
         for (int i = 0; i < 3; i++) barrier(p, b->ranks);
         if (rank == 1) add(p, transfer(SN_INSTR_RECV, 0, channel + 2, bytes), (item){LATE_RECV, 0, s});
     }
+    barrier(p, b->ranks); // the step ends for all at once
 }
 
 static void make_class(ranks_bench *b, int rank) {
