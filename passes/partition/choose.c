@@ -191,10 +191,8 @@ static void try_layout(chooser *c, sn_func *func, choice *made, sn_layout layout
     *best = layout;
 }
 
-// An expert's weights are one entry of a stack of matrices: `ep` cuts the stack. Tables are cut by rows: cut by
-// columns, all that is added to what they give would follow.
-static bool may_cut_dim(const sn_mesh *mesh, int axis, const sn_value *weight, int dim) {
-    if (strcmp(mesh->name[axis], "ep") == 0) return weight->type.rank == 3 && dim == 0;
+// Tables are cut by rows: cut by columns, all that is added to what they give would follow.
+static bool may_cut_dim(const sn_value *weight, int dim) {
     bool table = true;
     int64_t row_dim = 0;
     for (size_t i = 0; i < weight->uses.count && table; i++) {
@@ -213,7 +211,7 @@ static bool improve(chooser *c, sn_func *func, choice *made, int axis) {
     double least = cost_of(c, func) * (1 - 1e-9);
     if (!sn_layout_equal(before, whole)) try_layout(c, func, made, whole, 0, &least, &best);
     for (int dim = 0; dim < type.rank; dim++) {
-        if (!may_cut_dim(c->d.mesh, axis, made->weights[0]->value, dim)) continue;
+        if (!may_cut_dim(made->weights[0]->value, dim)) continue;
         int64_t outers[MOST_OUTERS + 1] = {inside_of(c->d.mesh, whole, dim)};
         int n = 1 + find_outers(func, type.dim[dim], &outers[1]);
         for (int k = 0; k < n; k++) {
@@ -261,8 +259,30 @@ static void choose_stream(chooser *c, sn_func *func, int axis) {
     if (cost < 0 || cost >= whole) c->nodes.count = before;
 }
 
+static bool is_kernel_of_conv(const sn_value *weight) {
+    for (size_t i = 0; i < weight->uses.count; i++)
+        if (weight->uses.data[i].op->kind == SN_OP_CONV) return true;
+    return false;
+}
+
+// An expert's weights are one entry of a stack of matrices. `ep` is asked for to cut the stacks, and does.
+static void cut_experts(chooser *c, int axis) {
+    for (size_t i = 0; i < c->choices.count; i++) {
+        choice *made = &c->choices.data[i];
+        const sn_value *weight = made->weights[0]->value;
+        if (weight->type.rank != 3 || is_kernel_of_conv(weight)) continue;
+        sn_layout cut = made->layout;
+        sn_layout_add(c->d.mesh, &cut, 0, axis, inside_of(c->d.mesh, cut, 0));
+        if (sn_layout_divides(c->d.mesh, cut, 0, weight->type.dim[0])) made->layout = cut;
+    }
+}
+
 static void choose_for_axis(chooser *c, sn_func *func, int axis) {
     bool changed = true;
+    if (strcmp(c->d.mesh->name[axis], "ep") == 0) {
+        cut_experts(c, axis);
+        return;
+    }
     for (int round = 0; round < ROUNDS && changed; round++) {
         changed = false;
         for (size_t i = 0; i < c->choices.count; i++)

@@ -35,6 +35,20 @@ static bool is_data(const sn_value *arg) {
     return arg->name[0] != '$';
 }
 
+// Ranks that keep different experts may as well see different data: what they send each other is the experts' tokens.
+static void cut_batch_over_experts(sn_distributor *d, sn_func *func) {
+    int ep = sn_mesh_axis(d->mesh, "ep");
+    bool divides = ep >= 0;
+    for (size_t i = 0; i < func->args.count && divides; i++) {
+        const sn_value *arg = func->args.data[i];
+        sn_layout cut = arg->layout;
+        cut.dim[0] |= (sn_axes)(1 << ep);
+        divides = !is_data(arg) || (arg->type.rank && sn_layout_divides(d->mesh, cut, 0, arg->type.dim[0]));
+    }
+    for (size_t i = 0; i < func->args.count && divides; i++)
+        if (is_data(func->args.data[i])) func->args.data[i]->layout.dim[0] |= (sn_axes)(1 << ep);
+}
+
 static bool distribute_args(sn_distributor *d, sn_func *func) {
     int dp = sn_mesh_axis(d->mesh, "dp");
     int64_t ranks = dp < 0 ? 1 : d->mesh->size[dp];
@@ -50,6 +64,7 @@ static bool distribute_args(sn_distributor *d, sn_func *func) {
         }
         arg->layout.dim[0] = (sn_axes)(1 << dp);
     }
+    cut_batch_over_experts(d, func);
     return true;
 }
 

@@ -159,8 +159,10 @@ static void try_cut(query *q, int axis, sn_cut cut, sn_cut *best, double *least)
     *best = cut;
 }
 
-static bool cuts_data(const sn_mesh *mesh, int axis) {
-    return strcmp(mesh->name[axis], "dp") == 0 || strcmp(mesh->name[axis], "cp") == 0;
+// Where `ep` finds experts, tokens move to them or the experts' parts of all tokens are summed, by cost.
+static bool cuts_data(const sn_mesh *mesh, int axis, int n_choices) {
+    const char *name = mesh->name[axis];
+    return strcmp(name, "dp") == 0 || strcmp(name, "cp") == 0 || (strcmp(name, "ep") == 0 && n_choices == 1);
 }
 
 // The indices of a max_pool count the elements of a rank's part: they stay where they were made, and who reads them is
@@ -210,7 +212,7 @@ static void choose_cut(query *q, int axis) {
     }
     if (n == 0) return;
     // data that is cut stays so wherever it can, and so do the rows of tables: that is what their axes are there for
-    bool stays = best.factor >= 0 && (cuts_data(q->d->mesh, axis) || q->factors.factor[best.factor].masked);
+    bool stays = best.factor >= 0 && (cuts_data(q->d->mesh, axis, n) || q->factors.factor[best.factor].masked);
     if (!stays) try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
     q->cuts.axis[axis] = best;
 }
