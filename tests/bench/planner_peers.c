@@ -151,6 +151,22 @@ static const struct {
     {"aceso", "GPT 6.7B 2x8", "aceso/profiled-time-eurosys", "--size 6_7B --gpus-per-node 8 --nodes 2", 87.32, 4, 91},
     {"aceso", "GPT 13B 4x8", "aceso/profiled-time-eurosys", "--size 13B --gpus-per-node 8 --nodes 4", 84.61, 4, 85},
     {"aceso", "W-ResNet 2B 1x4", "aceso/profiled-time-eurosys", "--model resnet --size 2B", 49.32, 4, 69},
+    {"galvatron", "llama2-7b 36 GB, 16 in 1, even", "galvatron/main", "--memory 36 --global-batch 16 --chunks 1 --even",
+     1.08605, 6, 37},
+    {"galvatron", "llama2-7b 36 GB, 64 in 8, even", "galvatron/main", "--memory 36 --global-batch 64 --chunks 8 --even",
+     4.55761, 6, 50},
+    {"galvatron", "llama2-7b 24 GB, 64 in 8, even", "galvatron/main", "--memory 24 --global-batch 64 --chunks 8 --even",
+     5.28900, 6, 26},
+    {"galvatron", "llama2-7b 16 GB, 64 in 8, even", "galvatron/main", "--memory 16 --global-batch 64 --chunks 8 --even",
+     6.40563, 6, 25},
+    {"galvatron", "llama2-7b 12 GB, 64 in 8, even", "galvatron/main", "--memory 12 --global-batch 64 --chunks 8 --even",
+     NAN, 6, 17},
+    {"galvatron", "llama2-7b 36 GB, 64 in 8", "galvatron/main", "--memory 36 --global-batch 64 --chunks 8", 4.55761, 6,
+     50},
+    {"galvatron", "llama2-7b 24 GB, 64 in 8", "galvatron/main", "--memory 24 --global-batch 64 --chunks 8", 5.28900, 6,
+     26},
+    {"galvatron", "llama2-7b 16 GB, 64 in 8", "galvatron/main", "--memory 16 --global-batch 64 --chunks 8", 6.40563, 6,
+     25},
 };
 
 static void add_references(comparison *c) {

@@ -12,7 +12,8 @@
 #include <time.h>
 
 static const format *const formats[] = {
-    &format_piper, &format_dnn_partitioning, &format_pipedream, &format_dapple, &format_nnscaler, &format_aceso,
+    &format_piper, &format_dnn_partitioning, &format_pipedream, &format_dapple, &format_nnscaler,
+    &format_aceso, &format_galvatron,
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
