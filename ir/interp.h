@@ -38,3 +38,10 @@ sn_tensor *sn_interp_global(sn_interp *interp, const sn_global *global, const ch
 // the argument is a float. `results` receives new tensors that the caller frees. `assign` takes effect at the end of
 // the function, in order. Returns NULL, or what is wrong (valid until the next run), with no results.
 const char *sn_interp_run(sn_interp *interp, const sn_func *func, const sn_tensor *args, sn_tensor *results);
+// Runs functions that wait for each other, as the stages of a pipeline do: each goes on until a `recv` finds that
+// nothing was sent on its channel. args[i] and results[i] are those of funcs[i]. What was sent and not received stays
+// for later runs; a channel's values are received in order. Assignments take effect when all have ended.
+const char *sn_interp_run_all(sn_interp *interp, int n, sn_func *const *funcs, const sn_tensor *const *args,
+                              sn_tensor *const *results);
+// Whether something was sent on the channel of each `recv` of the function.
+bool sn_interp_is_ready(const sn_interp *interp, const sn_func *func);

@@ -9,10 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
+typedef struct message { // sent and not received
+    int64_t channel;
+    sn_tensor *parts;
+} message;
+
 struct sn_interp {
     const sn_module *module;
     bool f64;
     sn_map globals; // name -> sn_tensor *
+    SN_VEC(message) messages;
     sn_str message;
 };
 
@@ -37,7 +43,10 @@ typedef struct frame {
     size_t capacity, count;
     SN_VEC(assignment) assignments;
     const sn_op *failed; // the op that could not be computed
+    const sn_op *next;   // where a function that waited goes on; NULL: at its start
 } frame;
+
+static const char waiting[] = "nothing was sent on its channel";
 
 static const sn_mesh one_rank = {0};
 
@@ -251,7 +260,37 @@ static const char *run_parts(frame *f, const sn_op *op, sn_tensor **in, sn_tenso
     return NULL;
 }
 
+static const message *find_message(const sn_interp *interp, int64_t channel) {
+    for (size_t i = 0; i < interp->messages.count; i++)
+        if (interp->messages.data[i].channel == channel) return &interp->messages.data[i];
+    return NULL;
+}
+
+static const char *run_transfer(frame *f, const sn_func *func, const sn_op *op) {
+    int64_t channel = sn_op_int(op, "channel");
+    if (!f->interp) return "a transfer inside of a kernel";
+    if (op->kind == SN_OP_SEND) {
+        sn_tensor *parts;
+        const char *problem = get_parts(f, op->operands[0], &parts);
+        if (problem) return problem;
+        sn_vec_push(&f->interp->messages, (message){channel, copy_parts(f, parts)});
+        drop_use(f, op->operands[0]);
+        return NULL;
+    }
+    const message *found = find_message(f->interp, channel);
+    if (!found) return waiting;
+    size_t uses = count_uses(func, op->results[0]);
+    if (uses)
+        put_parts(f, op->results[0], found->parts, uses);
+    else
+        free_parts(f, found->parts);
+    size_t at = (size_t)(found - f->interp->messages.data), behind = --f->interp->messages.count - at;
+    memmove(&f->interp->messages.data[at], &f->interp->messages.data[at + 1], behind * sizeof *found);
+    return NULL;
+}
+
 static const char *run_op(frame *f, const sn_func *func, const sn_op *op) {
+    if (sn_op_has(op->kind, SN_TRAIT_TRANSFER)) return run_transfer(f, func, op);
     sn_tensor **in = sn_alloc(sizeof *in * (size_t)(op->n_operands + 1));
     sn_tensor **out = sn_alloc(sizeof *out * (size_t)(op->n_results + 1));
     const char *problem = NULL;
@@ -276,10 +315,11 @@ static const char *run_op(frame *f, const sn_func *func, const sn_op *op) {
 }
 
 static const char *run_ops(frame *f, const sn_func *func) {
-    SN_FOR_OPS(op, func) {
+    for (const sn_op *op = f->next ? f->next : func->first; op; op = op->next) {
         const char *problem = run_op(f, func, op);
         if (!problem) continue;
-        if (!f->failed) f->failed = op;
+        f->next = op;
+        if (!f->failed || problem == waiting) f->failed = op;
         return problem;
     }
     return NULL;
@@ -297,6 +337,12 @@ void sn_interp_free(sn_interp *interp) {
         sn_free(interp->globals.entries[i].value);
     }
     sn_map_free(&interp->globals);
+    for (size_t i = 0; i < interp->messages.count; i++) {
+        int64_t ranks = sn_mesh_ranks(&interp->module->mesh);
+        for (int64_t r = 0; r < ranks; r++) sn_tensor_free(&interp->messages.data[i].parts[r]);
+        sn_free(interp->messages.data[i].parts);
+    }
+    sn_vec_free(&interp->messages);
     sn_str_free(&interp->message);
     sn_free(interp);
 }
@@ -400,28 +446,72 @@ static const char *apply_assignments(frame *f) {
     return NULL;
 }
 
-const char *sn_interp_run(sn_interp *interp, const sn_func *func, const sn_tensor *args, sn_tensor *results) {
-    const sn_module *module = interp->module;
-    frame f = {.interp = interp,
-               .mesh = &module->mesh,
-               .form = module->form,
-               .f64 = interp->f64,
-               .ranks = sn_mesh_ranks(&module->mesh)};
-    const char *problem = bind_args(&f, func, args);
-    if (!problem) problem = run_ops(&f, func);
-    if (!problem) problem = join_results(&f, func, results);
-    if (!problem) problem = apply_assignments(&f);
-    if (problem) {
-        sn_str_clear(&interp->message);
-        if (f.failed) {
-            sn_str_puts(&interp->message, sn_op_name(f.failed->kind));
-            if (f.failed->origin) sn_str_putc(&interp->message, ' ');
-            sn_origin_print(&interp->message, f.failed->origin);
-            sn_str_puts(&interp->message, ": ");
+// Goes through the functions until all have ended or none moves.
+static const char *run_frames(frame *frames, int n, sn_func *const *funcs, frame **failed) {
+    bool *ended = sn_alloc(sizeof *ended * (size_t)n), moved = true;
+    const char *problem = NULL;
+    int left = n;
+    while (left && moved && (!problem || problem == waiting)) {
+        moved = false;
+        for (int i = 0; i < n && (!problem || problem == waiting); i++) {
+            const sn_op *before = frames[i].next;
+            if (ended[i]) continue;
+            problem = run_ops(&frames[i], funcs[i]);
+            ended[i] = !problem;
+            left -= ended[i];
+            moved |= ended[i] || frames[i].next != before;
+            *failed = &frames[i];
         }
-        sn_str_puts(&interp->message, problem);
-        problem = sn_str_text(&interp->message);
     }
-    frame_end(&f);
+    sn_free(ended);
+    return left ? problem : NULL;
+}
+
+static const char *describe(sn_interp *interp, const frame *f, const char *problem) {
+    sn_str_clear(&interp->message);
+    if (f && f->failed) {
+        sn_str_puts(&interp->message, sn_op_name(f->failed->kind));
+        if (f->failed->origin) sn_str_putc(&interp->message, ' ');
+        sn_origin_print(&interp->message, f->failed->origin);
+        sn_str_puts(&interp->message, ": ");
+    }
+    sn_str_puts(&interp->message, problem);
+    return sn_str_text(&interp->message);
+}
+
+const char *sn_interp_run_all(sn_interp *interp, int n, sn_func *const *funcs, const sn_tensor *const *args,
+                              sn_tensor *const *results) {
+    const sn_module *module = interp->module;
+    frame *frames = sn_alloc(sizeof *frames * (size_t)n), *failed = NULL;
+    const char *problem = NULL;
+    for (int i = 0; i < n; i++) {
+        frames[i] = (frame){.interp = interp,
+                            .mesh = &module->mesh,
+                            .form = module->form,
+                            .f64 = interp->f64,
+                            .ranks = sn_mesh_ranks(&module->mesh)};
+        if (!problem) problem = bind_args(&frames[i], funcs[i], args[i]);
+    }
+    if (!problem) problem = run_frames(frames, n, funcs, &failed);
+    int joined = 0;
+    for (; !problem && joined < n; joined++) problem = join_results(&frames[joined], funcs[joined], results[joined]);
+    for (int i = 0; !problem && i < n; i++) problem = apply_assignments(&frames[i]);
+    for (int i = 0; problem && i < joined; i++)
+        for (size_t r = 0; r < funcs[i]->results.count; r++) sn_tensor_free(&results[i][r]);
+    if (problem) problem = describe(interp, failed, problem);
+    for (int i = 0; i < n; i++) frame_end(&frames[i]);
+    sn_free(frames);
     return problem;
+}
+
+const char *sn_interp_run(sn_interp *interp, const sn_func *func, const sn_tensor *args, sn_tensor *results) {
+    sn_func *funcs[] = {(sn_func *)(uintptr_t)func};
+    return sn_interp_run_all(interp, 1, funcs, &args, &results);
+}
+
+bool sn_interp_is_ready(const sn_interp *interp, const sn_func *func) {
+    SN_FOR_OPS(op, func) {
+        if (op->kind == SN_OP_RECV && !find_message(interp, sn_op_int(op, "channel"))) return false;
+    }
+    return true;
 }
