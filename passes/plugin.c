@@ -3,7 +3,10 @@
 #include "passes/plugin_host.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct sn_plugins {
     sn_arena arena;
@@ -93,9 +96,31 @@ static const char *add_plugin(sn_plugins *plugins, const sennit_plugin *plugin) 
     return NULL;
 }
 
+// Loads it in a child first: what kills that would kill us. Returns the signal, or 0.
+static int trial(const char *where) {
+    pid_t child = fork();
+    if (child == 0) {
+        void *object = dlopen(where, RTLD_NOW | RTLD_LOCAL);
+        sennit_plugin_query_fn query = NULL;
+        if (object) *(void **)&query = dlsym(object, SENNIT_PLUGIN_SYMBOL);
+        if (query) (void)query(SENNIT_PLUGIN_ABI);
+        _exit(0);
+    }
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return child > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
 bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags) {
     // a path without a slash means the file here, not one on the library path
     const char *where = strchr(path, '/') ? path : sn_arena_printf(&plugins->arena, "./%s", path);
+    int killed = trial(where);
+    if (killed) {
+        sn_error(diags, "E0832", path, "report it to the plug-in's author", "the plug-in crashes while it loads: %s",
+                 strsignal(killed));
+        return false;
+    }
     void *object = dlopen(where, RTLD_NOW | RTLD_LOCAL);
     if (!object) {
         sn_error(diags, "E0821", path, NULL, "the plug-in does not load: %s", dlerror());

@@ -53,6 +53,7 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
     sn_stage_context x = {
         .blocks = s->request.blocks, .costs = costs, .before = s->before, .candidate = c, .stages = c->pp * c->chunks};
     x.limit = s->request.cluster->nodes[0].memory * limit_scale;
+    if (s->request.fixed) x.least_remat = s->request.fixed->remat;
     if (s->uneven) {
         x.speed = paces;
         x.limits = paces + x.stages;
@@ -133,13 +134,13 @@ static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chu
     double limit = x->limits ? x->limits[rank] : x->limit, total = 0;
     for (int c = 0; c < chunks; c++) {
         int stage = c * pp + rank;
-        remat[stage] = SN_REMAT_NONE;
+        remat[stage] = x->least_remat;
         for (int k = 0; k < SN_REMAT_COUNT; k++) {
             sn_stage_report report;
             choices[c].bytes[k] = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
             choices[c].again[k] = report.again;
         }
-        total += choices[c].bytes[SN_REMAT_NONE];
+        total += choices[c].bytes[x->least_remat];
     }
     while (total > limit) {
         int chunk = -1, kind = 0;

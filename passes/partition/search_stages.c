@@ -91,7 +91,7 @@ static double cost_of(const sn_stage_context *x, int index, const totals *t, sn_
     double held = sn_candidate_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
     double limit = (x->limits ? x->limits[index] : x->limit) / x->candidate->chunks;
     double best = INFINITY, least = INFINITY;
-    for (int r = 0; r < SN_REMAT_COUNT && !isfinite(best); r++) {
+    for (int r = (int)x->least_remat; r < SN_REMAT_COUNT && !isfinite(best); r++) {
         // In the order of the enumeration each saves more and takes longer.
         sn_memory_classes memory = stage_memory(x, t, (sn_remat)r, held);
         double bytes = sn_memory_classes_total(&memory);

@@ -46,7 +46,16 @@ static const sennit_cost_model model = {.size = sizeof(sennit_cost_model), .name
 const sennit_plugin *another_name(uint32_t host_abi);
 #endif
 
+#if defined(BROKEN_INIT)
+static __attribute__((constructor)) void crash(void) {
+    *(volatile int *)0 = 0;
+}
+#endif
+
 const sennit_plugin *sennit_plugin_query(uint32_t host_abi) {
+#if defined(BROKEN_QUERY)
+    *(volatile int *)0 = 0;
+#endif
     static const sennit_plugin plugin = {
         .size = sizeof(sennit_plugin),
 #if defined(BROKEN_ABI)

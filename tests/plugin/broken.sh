@@ -21,7 +21,7 @@ expect() {
 build() {
     cc -std=c99 -shared -fPIC -I"$source/include" -D"BROKEN_$1" "$source/tests/plugin/broken.c" -o "$tree/$1.so"
 }
-for way in SYMBOL ABI NULL NAME OPERATOR OPERANDS ERASE ORDER STATUS COST; do
+for way in SYMBOL ABI NULL NAME OPERATOR OPERANDS ERASE ORDER STATUS COST INIT QUERY; do
     build $way || exit 1
 done
 expect 'E0821.*does not load' "$tree/absent.so"
@@ -37,4 +37,16 @@ expect 'E0825.*still read' "$tree/ERASE.so" --passes=broken
 expect 'E0828.*malformed' "$tree/ORDER.so" --passes=broken
 expect 'E0824.*status 3' "$tree/STATUS.so" --passes=broken
 expect 'E0827.*nan seconds' "$tree/COST.so" --passes=estimate
+expect 'E0832.*crashes while it loads' "$tree/INIT.so"
+expect 'E0832.*crashes while it loads' "$tree/QUERY.so"
+
+# A plan is not made from costs that are no times.
+"$sennit" plan "$source/samples/chargpt/model.onnx" --loss softmax_cross_entropy:logits,labels --dim seq=32 \
+    --cluster local:4 --batch 16 --plugin "$tree/COST.so" -o "$tree/plan.json" >"$tree/out" 2>"$tree/err"
+code=$?
+if [ $code -ne 1 ] || ! grep -q 'E0827.*nan seconds' "$tree/err" || [ -e "$tree/plan.json" ]; then
+    echo "broken.sh: plan with costs that are no numbers: status $code" >&2
+    head -5 "$tree/err" >&2
+    status=1
+fi
 exit $status

@@ -29,3 +29,13 @@ matmul_time() {
 slow=$(matmul_time) fast=$(matmul_time --plugin "$tree/build/libfast_matmul.so")
 echo "matmul: $slow ms built in, $fast ms with the plug-in" | tee "$tree/out"
 awk -v slow="$slow" -v fast="$fast" 'BEGIN { exit !(slow > 0 && fast > 0.49 * slow && fast < 0.51 * slow) }' || fail 'not half'
+
+# a slow network, as it was measured: the plan avoids what the built-in model found best
+find_plan() {
+    "$sennit" plan "$source/samples/chargpt/model.onnx" --loss softmax_cross_entropy:logits,labels --dim seq=32 \
+        --cluster local:4 --batch 16 "$@" >"$tree/out" 2>&1 || fail 'no plan'
+    sed -n 2p "$tree/out"
+}
+built_in=$(find_plan) measured=$(find_plan --plugin "$tree/build/libmeasured_network.so")
+echo "plan: $built_in built in, $measured with the measured network" | tee "$tree/out"
+[ "$built_in" != "$measured" ] || fail 'the plug-in changed no plan'
