@@ -1,5 +1,6 @@
 // `sennit plan`: the best way to split the training of a model over a cluster, as plan.json and one screen of text.
 #include "base/file.h"
+#include "passes/cost/profile.h"
 #include "passes/partition/explain.h"
 #include "passes/training/training.h"
 #include "tools/model.h"
@@ -18,6 +19,8 @@ typedef struct planning {
     sn_cluster cluster;
     sn_training training;
     sn_plugins *plugins;
+    sn_profile profile; // of --profile
+    bool has_profile;
     sn_model_source source;
     sn_module *module;
     uint64_t model_hash;
@@ -41,6 +44,12 @@ static bool read_command(planning *p) {
            (!mesh || sn_plan_from_outline(mesh, p->diags, &p->fixed)) &&
            sn_train_read(p->options, arena, p->diags, &p->training) &&
            (p->plugins = sn_command_plugins(p->options, p->diags)) != NULL;
+}
+
+static bool read_profile(planning *p) {
+    const char *path = sn_options_text(p->options, "profile", NULL);
+    p->has_profile = path && sn_profile_load(path, &p->arena, p->diags, &p->profile);
+    return !path || p->has_profile;
 }
 
 // The batch that the model itself fixes: a micro-batch's.
@@ -158,6 +167,7 @@ static bool search_and_print(planning *p) {
     sn_search_request request = {.blocks = &blocks,
                                  .cluster = &p->cluster,
                                  .plugins = p->plugins,
+                                 .profile = p->has_profile ? &p->profile : NULL,
                                  .diags = p->diags,
                                  .batch = p->batch,
                                  .fixed_micro = p->fixed_micro,
@@ -194,9 +204,10 @@ int sn_cmd_plan(int argc, char **argv) {
     int status = 0;
     if (sn_command_parse(SN_COMMAND_PLAN, argc, argv, &options, &status)) {
         planning p = {.options = &options, .diags = &diags};
-        if (read_command(&p) && build_step(&p)) (void)search_and_print(&p);
+        if (read_command(&p) && read_profile(&p) && build_step(&p)) (void)search_and_print(&p);
         sn_module_free(p.module);
         sn_model_source_close(&p.source);
+        if (p.has_profile) sn_profile_free(&p.profile);
         sn_plugins_free(p.plugins);
         sn_arena_free(&p.arena);
         status = sn_command_end(&options, &diags);

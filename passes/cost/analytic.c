@@ -54,15 +54,20 @@ double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, in
     return fmax(best, stream_seconds(device, curve, bytes)) + curve->start;
 }
 
-static double matmul_seconds(const sn_device *device, const sn_op *op) {
-    sn_type a = op->operands[0]->type, out = op->results[0]->type;
-    int64_t m = out.dim[out.rank - 2], n = out.dim[out.rank - 1];
-    int64_t k = a.dim[sn_op_int(op, "transpose_a") ? a.rank - 2 : a.rank - 1];
-    int64_t batch = m * n > 0 ? sn_type_count(out) / (m * n) : 0;
-    sn_type b = op->operands[1]->type;
+sn_product sn_op_product(const sn_op *op) {
+    sn_type a = op->operands[0]->type, b = op->operands[1]->type, out = op->results[0]->type;
+    bool turned = sn_op_int(op, "transpose_a") != 0;
+    sn_product p = {
+        .m = out.dim[out.rank - 2], .n = out.dim[out.rank - 1], .k = a.dim[turned ? a.rank - 2 : a.rank - 1]};
+    p.batch = p.m * p.n > 0 ? sn_type_count(out) / (p.m * p.n) : 0;
     // A weight without batch dims: the rows of all batches are one product.
-    if (sn_type_count(b) == k * n && !sn_op_int(op, "transpose_a")) m *= batch, batch = 1;
-    return sn_cost_matmul(device, a.dtype, batch, m, n, k);
+    if (sn_type_count(b) == p.k * p.n && !turned) p.m *= p.batch, p.batch = 1;
+    return p;
+}
+
+static double matmul_seconds(const sn_device *device, const sn_op *op) {
+    sn_product p = sn_op_product(op);
+    return sn_cost_matmul(device, op->operands[0]->type.dtype, p.batch, p.m, p.n, p.k);
 }
 
 static double attention_seconds(const sn_device *device, const sn_op *op, sn_work work) {

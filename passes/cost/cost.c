@@ -60,6 +60,7 @@ void sn_cost_ops(const sn_cost_model *model, int n, const sn_op *const *ops, dou
 
 double sn_cost_collective(const sn_cost_model *model, sn_op_kind kind, double bytes, const sn_group *group) {
     double seconds = sn_analytic_collective(model->device, kind, bytes, group);
+    if (model->profile && seconds > 0) sn_profile_collective(model->profile, kind, group->ranks, bytes, &seconds);
     const sennit_cost_model *costs = model->plugins ? sn_plugins_cost_model(model->plugins) : NULL;
     if (!costs || !costs->collectives) return seconds;
     sennit_collective_query query = {.size = sizeof query,
@@ -75,7 +76,10 @@ double sn_cost_collective(const sn_cost_model *model, sn_op_kind kind, double by
 
 double sn_cost_message(const sn_cost_model *model, double bytes, const sn_group *pair) {
     double seconds = 0;
-    if (bytes <= 0) return 0;
+    sn_message_cost measured;
+    if (bytes <= 0 || pair->n_levels == 0) return 0;
+    if (model->profile && sn_profile_message(model->profile, bytes, &measured))
+        return measured.send + measured.flight + measured.receive;
     for (int i = 0; i < pair->n_levels; i++)
         if (pair->level[i].parties > 1)
             seconds = model->device->curve->library_issue + pair->level[i].alpha + bytes / pair->level[i].beta;

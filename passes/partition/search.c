@@ -62,7 +62,8 @@ static void read_cluster(sn_search *s) {
     const sn_device *slowest = cluster->nodes[0].device;
     for (int k = 0; k < cluster->n_kinds; k++)
         if (pace(cluster->nodes[k].device) < pace(slowest)) slowest = cluster->nodes[k].device;
-    s->model = (sn_cost_model){.device = slowest, .plugins = s->request.plugins, .diags = s->request.diags};
+    s->model = (sn_cost_model){
+        .device = slowest, .profile = s->request.profile, .plugins = s->request.plugins, .diags = s->request.diags};
     s->devices = sn_cluster_devices(cluster);
     s->uneven = !sn_cluster_is_uniform(cluster);
 }

@@ -55,7 +55,8 @@ typedef struct sn_alternative {
 typedef struct sn_search_request {
     const sn_blocks *blocks;
     const sn_cluster *cluster;
-    const sn_plugins *plugins; // may be NULL
+    const sn_plugins *plugins;        // may be NULL
+    const struct sn_profile *profile; // what was measured of the devices; may be NULL
     sn_diags *diags;
     int64_t batch;       // samples of a step
     int64_t fixed_micro; // samples of a micro-batch over all data-parallel ranks, when the model fixes it; else 0
