@@ -333,6 +333,16 @@ static bool predict(run *r, const sequences *q) {
     return good && settle(r);
 }
 
+// Ranks of different executables would wait for each other, or worse, go on.
+static sn_status check_same_program(run *r) {
+    int64_t mine = (int64_t)(r->setup->fingerprint >> 1), ends[2] = {mine, -mine};
+    sn_collective c = {
+        .kind = SN_INSTR_ALL_REDUCE, .dtype = SN_I64, .reduce = SN_REDUCE_MAX, .count = 2, .from = ends, .to = ends};
+    SN_TRY(r->comm->vtable->run_all(r->comm, &c));
+    if (ends[0] == -ends[1]) return SN_OK;
+    return sn_status_make("the ranks were started from different programs, or from different versions of one");
+}
+
 static void open_device(run *r) {
     const sn_run_setup *setup = r->setup;
     sn_status status = sn_device_cpu_create(setup->threads, &r->device);
@@ -439,6 +449,8 @@ static void open_log(run *r) {
 }
 
 static bool run_all(run *r) {
+    note(r, check_same_program(r));
+    if (!settle(r)) return false;
     note(r, r->comm->vtable->set_mesh(r->comm, r->schedules));
     sn_watch_setup watch = {r->comm, r->schedules, &r->progress, r->options->timeout};
     if (!settle(r)) return false;

@@ -11,7 +11,8 @@ typedef struct sn_run_setup {
     sn_blob kernels, constants;    // mapped from a file, as sn_package_open does
     const sn_run_options *options; // checked
     sn_comm *comm;
-    int threads; // of this rank
+    uint64_t fingerprint; // of the program: the same on all ranks, or they are told so
+    int threads;          // of this rank
 } sn_run_setup;
 
 // Returns the process's exit status, the same on all ranks: 0 done, 1 after an error, which one rank has printed. All

@@ -62,6 +62,11 @@ train p1_1 --predictions one.safetensors || fail predictions
 train p2_2 --predictions two.safetensors || fail "predictions of stages"
 cmp one.safetensors two.safetensors || fail "predictions depend on the plan"
 
+# Ranks of two executables.
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 1 ./p2_1 --data data --steps 1 --quiet \
+    : -n 1 ./p2_1_two --data data --steps 1 --quiet > out 2>&1 && fail "ranks of different programs go on"
+grep -q 'started from different programs' out || fail "nobody says that the programs differ: $(cat out)"
+
 train p2_2_two --steps 2 --trace trace.json --log trace.jsonl || fail trace
 python3 - << 'END' || fail "the trace is not what it should be"
 import json

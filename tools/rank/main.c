@@ -1,6 +1,7 @@
 // A train executable: this program with a schedule, kernels and constants behind it (runtime/package.h). One process is
 // one rank: mpirun -n R ./NAME [options]; a program for one rank starts without mpirun.
 #include "base/arena.h"
+#include "base/map.h"
 #include "base/str.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/run.h"
@@ -73,7 +74,8 @@ static int run(const sn_package *package, const sn_schedules *schedules, const s
     sn_status status =
         sn_comm_mpi_launched() ? sn_comm_mpi_create(threads_communicate, &comm) : sn_comm_self_create(&comm);
     if (status) return fail(status, EXIT_ERROR);
-    sn_run_setup setup = {schedules, package->kernels, package->constants, options, comm, threads};
+    uint64_t fingerprint = sn_hash_bytes(package->schedule.data, package->schedule.bytes, 0);
+    sn_run_setup setup = {schedules, package->kernels, package->constants, options, comm, fingerprint, threads};
     int result = sn_run(&setup);
     sn_comm_destroy(comm);
     return result;
