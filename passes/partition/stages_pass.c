@@ -164,8 +164,11 @@ static void cut_all(stager *s) {
 }
 
 static void run(sn_module *module, sn_pass_context *context) {
-    const sn_plan *plan = context->plan;
-    if (!plan || sn_plan_stage_count(plan) == 1) return;
+    sn_plan of_mesh = {.mesh = module->mesh, .microbatches = 1};
+    of_mesh.chunks = (int)sn_pass_argument_int(context, "chunks", 1);
+    if (sn_pass_argument_int(context, "zero-bubble", 0)) of_mesh.schedule = SN_PIPELINE_ZERO_BUBBLE;
+    const sn_plan *plan = context->plan ? context->plan : &of_mesh;
+    if (sn_plan_stage_count(plan) == 1 || sn_module_has_stages(module)) return;
     stager s = {.module = module, .context = context, .plan = plan};
     s.cutter = (sn_stage_cutter){.module = module, .ranks = sn_plan_axis_size(plan, "pp"), .owner = &s.owner};
     sn_func *model = sn_module_func(module, "micro");
@@ -180,6 +183,7 @@ static void run(sn_module *module, sn_pass_context *context) {
 const sn_pass sn_pass_stages = {
     .name = "stages",
     .summary = "cuts the program in the plan's pipeline stages; what crosses a cut is sent and received",
+    .arguments = "chunks=N: stages per rank; zero-bubble=1: backward passes in two parts; where no plan is given",
     .forms = 1 << SN_FORM_DIST,
     .result = SN_FORM_DIST,
     .run = run,
