@@ -30,6 +30,7 @@ static bool take(branching *b, int i, int k, int sign) {
         const sn_core_term *term = &node->terms[m];
         int64_t usage = sign * term->usage[k];
         if (!usage) continue;
+        b->steps += (uint64_t)(term->last - term->first) / 16 + 1;
         for (int t = term->first; t < term->last; t++) {
             b->usage[t] += usage;
             fits &= b->usage[t] <= b->core->capacity[t];
@@ -50,6 +51,7 @@ static void sort_values(const double *increase, int *rank, int size) {
 static bool descend(branching *b, int depth, double bound) {
     if (depth == b->core->n_nodes) {
         int64_t cost = sn_core_cost(b->core, b->current);
+        b->steps += (uint64_t)b->core->n_nodes / 2;
         if (cost < *b->cost) {
             *b->cost = cost;
             memcpy(b->values, b->current, sizeof *b->values * (size_t)b->core->n_nodes);
@@ -64,7 +66,7 @@ static bool descend(branching *b, int depth, double bound) {
     for (int n = 0; n < size; n++) {
         double below = bound + increase[rank[n]];
         if (below - 1e-9 * fabs(below) + b->offset > (double)*b->cost - 0.5) return true;
-        if (b->steps++ >= b->max_steps) return false;
+        if (++b->steps >= b->max_steps) return false;
         b->current[node] = rank[n];
         bool whole = !take(b, node, rank[n], 1) || descend(b, depth + 1, below);
         take(b, node, rank[n], -1);
@@ -87,7 +89,7 @@ bool sn_branch(sn_relaxation *r, int64_t *cost, int *values, uint64_t max_steps)
     for (int t = 0; t < core->n_peaks; t++) allowed += r->price[t] * (double)core->capacity[t];
     b.offset = -1e-9 * fabs(allowed) - 1e-3;
     bool whole = descend(&b, 0, r->bound);
-    r->work += b.steps * 64;
+    r->work += b.steps * 16;
     sn_free(b.usage);
     sn_free(b.current);
     sn_free(b.increase);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/vec.h"
+#include "passes/partition/intra/peaks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,7 @@ static void restrict_terms(const sn_core *core, sn_core *part, const int *nodes,
     int *ends = find_ends(core, nodes, part->n_nodes, &n_ends);
     part->n_peaks = n_ends > 0 ? n_ends - 1 : 0;
     part->capacity = SN_NEW_N(&part->arena, int64_t, part->n_peaks + 1);
+    part->origin = sn_arena_copy(&part->arena, ends, sizeof *ends * (size_t)n_ends);
     int64_t *own = sn_alloc(sizeof *own * (size_t)(part->n_peaks + 1));
     for (int i = 0; i < part->n_nodes; i++) {
         const sn_core_node *from = &core->nodes[nodes[i]];
@@ -130,5 +132,6 @@ sn_core *sn_core_restrict(const sn_core *core, const int *nodes, int n_nodes, co
     }
     sn_free(local);
     restrict_terms(core, part, nodes, values, usage);
+    sn_core_drop_peaks(part);
     return part;
 }

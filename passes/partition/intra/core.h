@@ -28,6 +28,7 @@ typedef struct sn_core {
     int n_nodes, n_edges;
     int n_peaks;
     int64_t *capacity;    // by peak: the limit less what every choice needs; >= 0 unless infeasible
+    int *origin;          // of a restricted network: by peak, the first of the parent's peaks that it stands for
     int64_t constant;     // cost of what is decided
     bool infeasible;      // proven while reducing
     struct sn_lift *lift; // how a choice of the reduced network becomes one of the original

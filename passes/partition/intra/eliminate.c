@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/bug.h"
 #include "base/vec.h"
+#include "passes/partition/intra/vector.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -371,8 +372,8 @@ void sn_elimination_free(sn_elimination *e) {
     sn_free(e);
 }
 
-double *sn_elimination_costs(sn_elimination *e, int i) {
-    return e->costs[i];
+double *const *sn_elimination_costs(sn_elimination *e) {
+    return e->costs;
 }
 
 bool sn_elimination_is_exact(const sn_elimination *e) {
@@ -385,33 +386,6 @@ size_t sn_elimination_cells(const sn_elimination *e) {
 
 // ---- a run ----
 
-static void add_to(double *restrict sum, const double *restrict table, int size) {
-    for (int k = 0; k < size; k++) sum[k] += table[k];
-}
-
-static double least_of(const double *sum, int size) {
-    double least = sum[0];
-    for (int k = 1; k < size; k++) least = sum[k] < least ? sum[k] : least;
-    return least;
-}
-
-// min over k of sum[k] + table[k], four minima at a time.
-static double least_of_two(const double *restrict sum, const double *restrict table, int size) {
-    double lane[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
-    int k = 0;
-    for (; k + 4 <= size; k += 4)
-        for (int l = 0; l < 4; l++) {
-            double value = sum[k + l] + table[k + l];
-            lane[l] = value < lane[l] ? value : lane[l];
-        }
-    for (; k < size; k++) {
-        double value = sum[k] + table[k];
-        lane[0] = value < lane[0] ? value : lane[0];
-    }
-    double low = lane[0] < lane[1] ? lane[0] : lane[1], high = lane[2] < lane[3] ? lane[2] : lane[3];
-    return low < high ? low : high;
-}
-
 static void keep_least(double *restrict least, const double *restrict sum, int size) {
     for (int k = 0; k < size; k++) least[k] = sum[k] < least[k] ? sum[k] : least[k];
 }
@@ -423,15 +397,15 @@ static void run_line(const mini_bucket *b, const double *const *at, const double
     int last = b->n_scope - 1, count = last >= 0 ? b->extent[last] : 1, n_fast = last >= 0 ? b->n_fast : 0;
     for (int w = 0; w < count; w++) {
         if (n_fast == 1 && !marginals) {
-            line[w] = least_of_two(base, at[0] + (size_t)w * b->operands[0].strides[last], b->size);
+            line[w] = sn_least_of_sum(base, at[0] + (size_t)w * b->operands[0].strides[last], b->size);
             continue;
         }
         memcpy(scratch, base, sizeof *scratch * (size_t)b->size);
-        for (int f = 0; f < n_fast; f++) add_to(scratch, at[f] + (size_t)w * b->operands[f].strides[last], b->size);
+        for (int f = 0; f < n_fast; f++) sn_add_to(scratch, at[f] + (size_t)w * b->operands[f].strides[last], b->size);
         if (marginals)
             keep_least(marginals, scratch, b->size);
         else
-            line[w] = least_of(scratch, b->size);
+            line[w] = sn_least_of(scratch, b->size);
     }
 }
 
@@ -443,7 +417,7 @@ static void run_bucket(const sn_elimination *e, const mini_bucket *b, double *ma
     int outer = b->n_scope - 1;
     for (;;) {
         memcpy(base, b->share, sizeof *base * (size_t)b->size);
-        for (int f = b->n_scope ? b->n_fast : 0; f < b->n_operands; f++) add_to(base, at[f], b->size);
+        for (int f = b->n_scope ? b->n_fast : 0; f < b->n_operands; f++) sn_add_to(base, at[f], b->size);
         run_line(b, at, base, scratch, line, marginals);
         line += outer >= 0 ? b->extent[outer] : 1;
         int s = outer - 1;
@@ -513,7 +487,7 @@ void sn_elimination_increase(const sn_elimination *e, int depth, const int *valu
         for (int f = 0; f < it->n_operands; f++) {
             const double *at = it->operands[f].table;
             for (int s = 0; s < it->n_scope; s++) at += it->operands[f].strides[s] * (size_t)values[it->scope[s]];
-            add_to(increase, at, size);
+            sn_add_to(increase, at, size);
         }
         size_t at = 0;
         for (int s = 0; s < it->n_scope; s++) at = at * (size_t)it->extent[s] + (size_t)values[it->scope[s]];

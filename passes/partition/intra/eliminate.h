@@ -9,8 +9,8 @@ typedef struct sn_elimination sn_elimination;
 sn_elimination *sn_elimination_new(const sn_core *core, const int *nodes, int n_nodes, size_t max_cells);
 void sn_elimination_free(sn_elimination *elimination);
 
-// Costs of the values of the i-th of `nodes`, for the caller to fill before a run.
-double *sn_elimination_costs(sn_elimination *elimination, int i);
+// Costs of the values of each of `nodes`, for the caller to fill before a run.
+double *const *sn_elimination_costs(sn_elimination *elimination);
 // True when no bucket was split: a run returns the minimum and decode a choice that attains it.
 bool sn_elimination_is_exact(const sn_elimination *elimination);
 size_t sn_elimination_cells(const sn_elimination *elimination); // touched by a run: its work

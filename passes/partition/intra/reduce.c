@@ -16,7 +16,7 @@
 #include "base/alloc.h"
 #include "base/bug.h"
 #include "base/vec.h"
-#include "passes/partition/intra/core.h"
+#include "passes/partition/intra/peaks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -707,6 +707,7 @@ sn_core *sn_core_new(const sn_network *network) {
     sn_core *core = sn_alloc(sizeof *core);
     write_core(&r, core);
     reducer_free(&r);
+    if (!core->infeasible) sn_core_drop_peaks(core);
     return core;
 }
 
