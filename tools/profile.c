@@ -43,6 +43,7 @@ static bool measure(const sn_options *options, sn_diags *diags, const char *fold
     static const int ranks[] = {2, 3, 4};
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
     json_object_set_new(profile, "cores", json_real(cores));
+    json_object_set_new(profile, "turn", json_real(sn_profile_measure_turn()));
     json_object_set_new(profile, "collectives", json_object());
     json_object_set_new(profile, "step", json_object());
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {

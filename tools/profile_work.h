@@ -9,6 +9,9 @@ typedef void (*sn_profile_progress)(const char *what, size_t done, size_t all);
 
 // Sets "gemms", "attentions" and "streams" of a profile.
 SN_MUST_USE sn_status sn_profile_measure_kinds(bool quick, sn_profile_progress progress, json_t *profile);
+// Seconds until a process that yields gets a core again, in the mean, while one more process than there are cores
+// works.
+double sn_profile_measure_turn(void);
 // Adds the instructions of a plan's training step to the profile's "instructions": each program of each rank class is
 // run on one core, without its communication; with more ranks than one, while other processes keep the other cores as
 // busy.

@@ -9,6 +9,7 @@ typedef struct sn_replay_request {
     const sn_prices *prices;
     const sn_cluster *cluster;
     double cores;         // of a node whose ranks share its cores; 0: each rank has its device
+    double turn;          // passes/simulate/engine.h
     const char *sequence; // "step"
 } sn_replay_request;
 

@@ -12,7 +12,12 @@ bool sn_simulate(const sn_price_request *request, double cores, sn_arena *arena,
     *out = (sn_simulation){.schedules = request->schedules};
     sn_prices_make(request, arena, &out->prices);
     if (request->profile) out->outside = sn_profile_step(request->profile, request->schedules->classes.items[0].ranks);
-    sn_replay_request replay = {request->schedules, &out->prices, request->cluster, cores, "step"};
+    sn_replay_request replay = {.schedules = request->schedules,
+                                .prices = &out->prices,
+                                .cluster = request->cluster,
+                                .cores = cores,
+                                .turn = request->profile ? request->profile->turn : 0,
+                                .sequence = "step"};
     sn_str stuck = {0};
     bool good = sn_replay_run(&replay, arena, &out->replay, &stuck);
     if (!good)

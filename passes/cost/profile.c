@@ -52,6 +52,7 @@ static void read_instructions(reader *r, const json_t *json, sn_profile *out) {
         double *seconds = SN_NEW_N(r->arena, double, 2);
         for (size_t i = 0; i < 2; i++) {
             const json_t *item = json_array_get(value, i);
+            if (json_is_null(item)) item = json_array_get(value, 1 - i);
             seconds[i] = json_number_value(item);
             if (!json_is_number(item) || !(seconds[i] >= 0)) fail(r, name, "is no pair of times");
         }
@@ -77,6 +78,7 @@ bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn
     if (json_integer_value(json_object_get(json, "version")) != SN_PROFILE_VERSION) fail(&r, "version", "is not 1");
     profile.issue = read_seconds(&r, json, "issue");
     profile.run = read_seconds(&r, json, "run");
+    profile.turn = read_seconds(&r, json, "turn");
     profile.cores = json_number_value(json_object_get(json, "cores"));
     if (!(profile.cores >= 1)) fail(&r, "cores", "is no number of cores");
     profile.gemms = read_table(&r, json_object_get(json, "gemms"), "gemms", 4);

@@ -1,5 +1,6 @@
-// Time goes from event to event. An event is the end of a task, or the moment at which a lag after one is over; a heap
-// orders them by time. A task counts what it still waits for and becomes ready at zero.
+// Time goes from event to event. An event is the end of a task, the moment at which a lag after one is over, or the
+// turn of a task that waits for a core; a heap orders them by time. A task counts what it still waits for and becomes
+// ready at zero.
 //
 // A host with k running tasks on c cores has a clock of its own that advances at the rate min(1, c / k): a task of s
 // seconds ends when that clock has advanced by s. So the order in which the tasks of a host end does not change as
@@ -11,10 +12,12 @@
 
 #include <math.h>
 
+enum { TURN = -2 };
+
 typedef struct event {
     double time;
     int task;
-    int edge; // SN_SIM_NONE: the task ends; else this edge's lag is over
+    int edge; // this edge's lag is over; SN_SIM_NONE: the task is done; TURN: it gets its turn
 } event;
 
 typedef SN_VEC(event) heap;
@@ -25,13 +28,13 @@ typedef struct edge {
 } edge;
 
 typedef struct host {
-    double cores, clock, at; // the clock as it stood at time `at`
-    heap running;            // by the clock
+    double cores, turn, clock, at; // the clock as it stood at time `at`
+    heap running;                  // by the clock
 } host;
 
 typedef struct group {
-    int size, ready, last; // last: the member that came last
-    int first;             // head of the list of members
+    int size, ready, done;
+    int first; // head of the list of members
 } group;
 
 typedef struct node { // beside sn_sim_task: what the run needs
@@ -74,9 +77,9 @@ void sn_sim_free(sn_sim *sim) {
     sn_free(sim);
 }
 
-int sn_sim_host(sn_sim *sim, double cores) {
-    SN_CHECK(cores > 0);
-    sn_vec_push(&sim->hosts, (host){.cores = cores});
+int sn_sim_host(sn_sim *sim, double cores, double turn) {
+    SN_CHECK(cores > 0 && turn >= 0);
+    sn_vec_push(&sim->hosts, (host){.cores = cores, .turn = turn});
     return (int)sim->hosts.count - 1;
 }
 
@@ -87,7 +90,7 @@ int sn_sim_stream(sn_sim *sim, int host) {
 }
 
 int sn_sim_group(sn_sim *sim) {
-    sn_vec_push(&sim->groups, (group){.first = SN_SIM_NONE, .last = SN_SIM_NONE});
+    sn_vec_push(&sim->groups, (group){.first = SN_SIM_NONE});
     return (int)sim->groups.count - 1;
 }
 
@@ -170,32 +173,47 @@ static void advance(host *h, double now) {
     h->at = now;
 }
 
-static void start(sn_sim *sim, int task) {
-    sn_sim_task *t = &sim->tasks.data[task];
+static host *host_of(sn_sim *sim, const sn_sim_task *t) {
     int index = t->stream == SN_SIM_NONE ? SN_SIM_NONE : sim->stream_host.data[t->stream];
-    t->start = sim->now;
-    if (index == SN_SIM_NONE || !(t->seconds > 0)) {
+    return index == SN_SIM_NONE ? NULL : &sim->hosts.data[index];
+}
+
+static void run_task(sn_sim *sim, int task) {
+    sn_sim_task *t = &sim->tasks.data[task];
+    host *h = host_of(sim, t);
+    if (!h || !(t->seconds > 0)) {
         push(&sim->events, (event){sim->now + t->seconds, task, SN_SIM_NONE});
         return;
     }
-    host *h = &sim->hosts.data[index];
     advance(h, sim->now);
     push(&h->running, (event){h->clock + t->seconds, task, SN_SIM_NONE});
+}
+
+// `waited`: its stream gave the core away before.
+static void start(sn_sim *sim, int task, bool waited) {
+    sn_sim_task *t = &sim->tasks.data[task];
+    const host *h = host_of(sim, t);
+    t->start = sim->now;
+    if (waited && h && h->turn > 0 && (double)h->running.count >= h->cores)
+        push(&sim->events, (event){sim->now + h->turn, task, TURN});
+    else
+        run_task(sim, task);
 }
 
 static void make_ready(sn_sim *sim, int task) {
     sn_sim_task *t = &sim->tasks.data[task];
     t->ready = sim->now;
     if (t->group == SN_SIM_NONE) {
-        start(sim, task);
+        start(sim, task, t->cause != SN_SIM_NONE && sim->tasks.data[t->cause].stream != t->stream);
         return;
     }
     group *g = &sim->groups.data[t->group];
-    g->last = task;
     if (++g->ready < g->size) return;
+    start(sim, task, false);
     for (int member = g->first; member != SN_SIM_NONE; member = sim->nodes.data[member].next_in_group) {
+        if (member == task) continue;
         sim->tasks.data[member].cause = t->cause;
-        start(sim, member);
+        start(sim, member, sim->tasks.data[member].ready < sim->now);
     }
 }
 
@@ -220,6 +238,18 @@ static void end(sn_sim *sim, int task) {
     }
 }
 
+// A task has done its work. A group ends when all of it has.
+static void finish(sn_sim *sim, int task) {
+    int index = sim->tasks.data[task].group;
+    if (index == SN_SIM_NONE) {
+        end(sim, task);
+        return;
+    }
+    group *g = &sim->groups.data[index];
+    if (++g->done < g->size) return;
+    for (int member = g->first; member != SN_SIM_NONE; member = sim->nodes.data[member].next_in_group) end(sim, member);
+}
+
 // When the next task of a host ends.
 static double host_next(const host *h) {
     return h->running.count ? h->at + fmax(0, h->running.data[0].time - h->clock) / rate(h) : INFINITY;
@@ -238,14 +268,16 @@ static bool step(sn_sim *sim) {
         event e = pop(&from->running);
         from->clock = e.time; // what rounding left of it
         sim->now = time;
-        end(sim, e.task);
+        finish(sim, e.task);
         return true;
     }
     if (!sim->events.count) return false;
     event e = pop(&sim->events);
     sim->now = e.time;
     if (e.edge == SN_SIM_NONE)
-        end(sim, e.task);
+        finish(sim, e.task);
+    else if (e.edge == TURN)
+        run_task(sim, e.task);
     else
         release(sim, e.task, sim->edges.data[e.edge].before);
     return true;

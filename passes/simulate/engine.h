@@ -3,7 +3,8 @@
 // nothing of tensors: who builds the tasks says how long each takes.
 //
 // Streams may share the cores of a host. As long as no more tasks run on a host than it has cores, each takes its own
-// time; beyond that they all slow down alike (processor sharing), which is what a fair scheduler of processes does.
+// time; beyond that they all slow down alike (processor sharing), which is what a fair scheduler of processes does. It
+// does so in turns: a stream that has waited for something and finds all cores taken gets one when its turn comes.
 //
 // The same tasks give the same times, to the bit: ties are broken by the order in which tasks were added.
 #pragma once
@@ -16,7 +17,7 @@ typedef struct sn_sim_task {
     int stream, group; // SN_SIM_NONE: none
     double seconds;    // alone on a core
     double ready;      // when its stream had reached it and its dependencies had ended
-    double start, end; // the last member of a group to be ready starts all
+    double start, end; // the last member of a group to be ready starts all; the last one to be done ends all
     int cause;         // the task whose end let this one start, for the critical path; SN_SIM_NONE at the beginning
 } sn_sim_task;
 
@@ -26,7 +27,8 @@ sn_sim *sn_sim_new(void);
 void sn_sim_free(sn_sim *sim);
 
 // Each returns the index of what it adds, from 0.
-int sn_sim_host(sn_sim *sim, double cores);
+// `turn`: seconds until a stream that has waited gets a core of a host where none is free.
+int sn_sim_host(sn_sim *sim, double cores, double turn);
 int sn_sim_stream(sn_sim *sim, int host); // SN_SIM_NONE: its tasks share nothing
 int sn_sim_group(sn_sim *sim);
 // Tasks of a stream run in the order in which they are added; `stream` may be SN_SIM_NONE.

@@ -44,7 +44,8 @@ static problem random_problem(void) {
     }
     for (int t = 0; t + p.streams <= p.tasks; t += p.streams) {
         if (random_below(4)) continue;
-        for (int i = 0; i < p.streams; i++) p.stream[t + i] = i, p.group[t + i] = p.groups;
+        for (int i = 0; i < p.streams; i++)
+            p.stream[t + i] = i, p.group[t + i] = p.groups, p.seconds[t + i] = p.seconds[t];
         p.groups++;
     }
     int wanted = (int)random_below(MOST_EDGES);
@@ -63,7 +64,7 @@ static problem random_problem(void) {
 
 static sn_sim *build(const problem *p) {
     sn_sim *sim = sn_sim_new();
-    int host = p->cores > 0 ? sn_sim_host(sim, p->cores) : SN_SIM_NONE;
+    int host = p->cores > 0 ? sn_sim_host(sim, p->cores, 0) : SN_SIM_NONE;
     for (int s = 0; s < p->streams; s++) sn_sim_stream(sim, host);
     for (int g = 0; g < p->groups; g++) sn_sim_group(sim);
     for (int t = 0; t < p->tasks; t++) {
@@ -215,6 +216,44 @@ static void test_deadlock(void **state) {
     sn_sim_free(sim);
 }
 
+// Two cores for three streams: what waited for the first task gets a core at its turn, or at once where one is free.
+static void test_turns(void **state) {
+    (void)state;
+    for (int busy = 1; busy <= 2; busy++) {
+        sn_sim *sim = sn_sim_new();
+        int host = sn_sim_host(sim, 2, 0.25), streams[3];
+        for (int s = 0; s < 3; s++) streams[s] = sn_sim_stream(sim, host);
+        int first = sn_sim_add(sim, streams[0], 1), more = sn_sim_add(sim, streams[0], 4), other = SN_SIM_NONE;
+        if (busy == 2) other = sn_sim_add(sim, streams[1], 5);
+        int waits = sn_sim_add(sim, streams[2], 1);
+        sn_sim_after(sim, waits, first, 0);
+        assert_true(sn_sim_run(sim));
+        // at 1.25 it is the third of three on two cores: a second's work takes 1.5
+        assert_float_equal(sn_sim_task_at(sim, waits)->end, busy == 2 ? 2.75 : 2, 1e-12);
+        assert_float_equal(sn_sim_task_at(sim, more)->end, busy == 2 ? 5.5 : 5, 1e-12);
+        if (busy == 2) assert_float_equal(sn_sim_task_at(sim, other)->end, 5.5, 1e-12);
+        sn_sim_free(sim);
+    }
+}
+
+// A collective ends for all when the slowest member is done.
+static void test_group_ends_together(void **state) {
+    (void)state;
+    sn_sim *sim = sn_sim_new();
+    int group = sn_sim_group(sim), tasks[2];
+    for (int i = 0; i < 2; i++) {
+        int stream = sn_sim_stream(sim, SN_SIM_NONE);
+        sn_sim_add(sim, stream, 1 + i);
+        sn_sim_join(sim, tasks[i] = sn_sim_add(sim, stream, 3 - i), group);
+    }
+    assert_true(sn_sim_run(sim));
+    for (int i = 0; i < 2; i++) {
+        assert_float_equal(sn_sim_task_at(sim, tasks[i])->start, 2, 1e-12);
+        assert_float_equal(sn_sim_task_at(sim, tasks[i])->end, 5, 1e-12);
+    }
+    sn_sim_free(sim);
+}
+
 // The path that ends last is one of causes, each of which ends when the next begins.
 static void test_critical_path(void **state) {
     (void)state;
@@ -259,6 +298,7 @@ static void test_million_tasks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_longest_paths), cmocka_unit_test(test_processor_sharing),
+        cmocka_unit_test(test_turns),         cmocka_unit_test(test_group_ends_together),
         cmocka_unit_test(test_same_again),    cmocka_unit_test(test_deadlock),
         cmocka_unit_test(test_critical_path), cmocka_unit_test(test_million_tasks),
     };
