@@ -297,11 +297,22 @@ static void emit_phase(rows *r, int phase, bool lanes) {
     }
 }
 
+// Whether a full result of a row with reductions goes over an operand, which the lanes of an earlier loop have read.
+static bool overwrites_operand(rows *r) {
+    const sn_func *body = r->lowering->body;
+    int n;
+    const int64_t *inplace = sn_op_ints(r->lowering->op, "inplace", &n);
+    for (size_t i = 0; i < body->results.count && (int)i < n; i++)
+        if (inplace[i] >= 0 && !is_row_result(r, body->results.data[i]->type)) return true;
+    return false;
+}
+
 static void emit_results(rows *r, bool lanes) {
     sn_lowering *lowering = r->lowering;
     sn_lower *l = &lowering->l;
     const sn_func *body = lowering->body;
     if (stores_in(r, r->n_phases)) {
+        if (lanes && overwrites_operand(r)) sn_kir_barrier(l->k);
         int loops = open_row(r, lanes);
         store_full_results(r, r->n_phases);
         for (; loops > 0; loops--) sn_lower_end(l);
