@@ -227,7 +227,23 @@ typedef struct sequences { // of this class; NULL where there is none
     const sn_sequence *step, *gradients, *eval, *predict;
 } sequences;
 
-// Of the step that is about to be done.
+// Copies the running statistics out of the arena, or back; returns their bytes. With NULL it only counts.
+static size_t move_states(run *r, char *copy, bool back) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->schedule->globals.count; i++) {
+        const sn_resident *global = &r->schedule->globals.items[i];
+        const sn_buffer *buffer = &r->schedule->buffers.items[global->buffer];
+        if (global->role != SN_RESIDENT_STATE) continue;
+        if (copy && back)
+            note(r, r->device->vtable->write(r->device, buffer->offset, copy + bytes, (size_t)buffer->bytes));
+        else if (copy)
+            note(r, r->device->vtable->read(r->device, buffer->offset, copy + bytes, (size_t)buffer->bytes));
+        bytes += (size_t)buffer->bytes;
+    }
+    return bytes;
+}
+
+// Of the step that is about to be done, which then begins with the statistics as they were.
 static bool save_gradients(run *r, const sequences *q) {
     int64_t step;
     const char *file;
@@ -235,7 +251,11 @@ static bool save_gradients(run *r, const sequences *q) {
     sn_run_options_gradients(r->options, &step, &file);
     if (step != r->at.step + 1) return true;
     if (!stage(r, r->data, q->gradients, r->at.samples)) return false;
+    char *states = sn_alloc(move_states(r, NULL, false) + 1);
+    move_states(r, states, false);
     must_run(r, q->gradients, SN_ACTIVITY_STEP, step);
+    move_states(r, states, true);
+    sn_free(states);
     sn_tensor_refs refs = {0};
     sn_tensors_gradients(r->schedules, &refs);
     sn_progress_enter(&r->progress, SN_ACTIVITY_CHECKPOINT);
@@ -403,7 +423,7 @@ static sequences find_sequences(run *r) {
     } else if (r->options->eval_data && (!q.eval || class_with(r, eval_loss_of) < 0)) {
         note(r, sn_status_make("this executable was compiled without an evaluation"));
     } else if (r->options->save_gradients && !q.gradients) {
-        note(r, sn_status_make("this executable was compiled without --save-gradients, or with --accumulate"));
+        note(r, sn_status_make("this executable was compiled without --save-gradients"));
     }
     return q;
 }
