@@ -207,7 +207,7 @@ static void collect_parameters(finder *f) {
                 const sn_op *op = block->groups[g].forward[i];
                 for (int o = 0; o < op->n_operands; o++) {
                     const sn_value *value = op->operands[o];
-                    bool ours = value->kind == SN_VALUE_GLOBAL && value->global->role != SN_ROLE_CONSTANT;
+                    bool ours = value->kind == SN_VALUE_GLOBAL && value->global->role <= SN_ROLE_STATE;
                     if (!ours || sn_map_has(&f->owner_of, value->global->name)) continue;
                     sn_map_put(&f->owner_of, value->global->name, (void *)(uintptr_t)(b + 1));
                     sn_vec_push(&own, value->global);

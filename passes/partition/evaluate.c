@@ -163,7 +163,13 @@ static void solve_class(sn_evaluator *e, int k, sn_setting setting, solution *ou
     sn_arena_free(&e->scratch);
 }
 
-// Layouts are chosen for the smallest micro-batch: what they move and compute grow alike with it.
+// Layouts are chosen for one micro-batch of a usual size: what they move and compute grow alike with it.
+static int64_t usual_micro(const sn_evaluator *e) {
+    int64_t micro = 8;
+    while (e->blocks->batch % micro) micro--;
+    return micro;
+}
+
 static const solution *find_solution(sn_evaluator *e, int tp, int boundary) {
     for (size_t i = 0; i < e->solutions.count; i++)
         if (e->solutions.data[i].tp == tp && e->solutions.data[i].boundary == boundary) return &e->solutions.data[i];
@@ -172,7 +178,7 @@ static const solution *find_solution(sn_evaluator *e, int tp, int boundary) {
     s.label = SN_NEW_N(e->arena, int *, e->blocks->n_classes + 1);
     for (int k = 0; k < e->blocks->n_classes; k++) {
         if (tp > 1) {
-            solve_class(e, k, (sn_setting){.tp = tp, .cp = 1, .boundary = boundary, .micro = 1}, &s);
+            solve_class(e, k, (sn_setting){.tp = tp, .cp = 1, .boundary = boundary, .micro = usual_micro(e)}, &s);
         } else {
             s.choice[k] = SN_NEW_N(e->arena, int, e->tables[k].block->n_groups + 1);
             s.label[k] = SN_NEW_N(e->arena, int, e->tables[k].n_flows + 1);
