@@ -28,10 +28,3 @@ typedef struct sn_watch_setup {
 SN_MUST_USE sn_status sn_watch_start(const sn_watch_setup *setup, sn_watch **out);
 // This rank is about to end, in an orderly way or with an error that it reports itself: nobody is to be told on it.
 void sn_watch_stop(sn_watch *watch); // NULL is fine
-
-// "step 12, micro-batch 3, backward: recv #1 of stage0.backward (/h.3/mlp <- stages)": where a rank of the schedule is.
-void sn_progress_describe(const sn_progress *progress, const sn_schedule *schedule, sn_str *out);
-// Whether it waits for other ranks: in a collective, a receive, or an event that such an instruction records.
-bool sn_progress_waits(const sn_progress *progress, const sn_schedule *schedule);
-// Bytes that a rank which waits takes part in moving, to see what patience it deserves.
-double sn_progress_bytes(const sn_progress *progress, const sn_schedule *schedule);

@@ -1,4 +1,5 @@
-#include "runtime/comm/watch.h"
+#include "runtime/exec/progress.h"
+
 #include "runtime/operands.h"
 
 #include <inttypes.h>

@@ -38,3 +38,10 @@ static inline void sn_progress_enter(sn_progress *p, sn_activity activity) {
     atomic_store_explicit(&p->activity, (int)activity, memory_order_relaxed);
     sn_progress_done(p);
 }
+
+// "step 12, micro-batch 3, backward: recv #1 of stage0.backward (/h.3/mlp <- stages)": where a rank of the schedule is.
+void sn_progress_describe(const sn_progress *progress, const sn_schedule *schedule, sn_str *out);
+// Whether it waits for other ranks: in a collective, a receive, or an event that such an instruction records.
+bool sn_progress_waits(const sn_progress *progress, const sn_schedule *schedule);
+// Bytes that a rank which waits takes part in moving, to see what patience it deserves.
+double sn_progress_bytes(const sn_progress *progress, const sn_schedule *schedule);

@@ -428,8 +428,9 @@ static sequences find_sequences(run *r) {
     return q;
 }
 
-// The ranks' clocks are set to when they leave a barrier.
+// The ranks' clocks are set to when they leave a barrier. A file that cannot be written is known now, not at the end.
 static void start_trace(run *r) {
+    if (r->options->trace && is_main(r)) note(r, sn_trace_write(r->options->trace, "", 0));
     if (r->options->trace) note(r, r->comm->vtable->barrier(r->comm));
     r->trace.origin = sn_seconds();
 }
