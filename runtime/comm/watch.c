@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -322,9 +323,12 @@ static void *watch_first(void *user) {
     return NULL;
 }
 
-static int listen_anywhere(meeting *m) {
+// Ranks of one machine need no port that other machines see.
+static int listen_for(int ranks, meeting *m) {
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in any = {.sin_family = AF_INET};
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (local && atoi(local) == ranks) any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof any;
     if (listener >= 0 && bind(listener, (struct sockaddr *)&any, sizeof any) == 0 && listen(listener, 1024) == 0 &&
         getsockname(listener, (struct sockaddr *)&any, &size) == 0) {
@@ -380,7 +384,7 @@ static sn_status meet(sn_watch *w) {
         if (getrandom(&m.token, sizeof m.token, 0) != sizeof m.token) m.token = (uint64_t)getpid();
         gethostname(m.host, sizeof m.host - 1);
         list_addresses(&m);
-        w->listener = listen_anywhere(&m);
+        w->listener = listen_for(comm->ranks, &m);
     }
     sn_collective c = {.kind = SN_INSTR_BROADCAST, .dtype = SN_U8, .count = sizeof m, .from = &m, .to = &m};
     SN_TRY(comm->vtable->run_all(comm, &c));
