@@ -59,10 +59,6 @@ static bool check(const sn_plan *plan, const char *subject, sn_diags *diags) {
     if (plan->chunks > 1 && plan->schedule != SN_PIPELINE_INTERLEAVED) {
         sn_error(diags, "E0408", subject, "add schedule=interleaved, or leave chunks out",
                  "%d chunks a rank need the interleaved schedule", plan->chunks);
-    } else if (plan->schedule == SN_PIPELINE_INTERLEAVED && plan->microbatches % sn_plan_axis_size(plan, "pp")) {
-        sn_error(diags, "E0408", subject, "choose a multiple of pp for microbatches",
-                 "the interleaved schedule runs micro-batches in groups of pp = %d, and %d is no multiple of it",
-                 sn_plan_axis_size(plan, "pp"), plan->microbatches);
     } else if (plan->n_stages && plan->n_stages != stages) {
         sn_error(diags, "E0408", subject, "list one stage for each pipeline rank and chunk, or none",
                  "the plan lists %d stages for pp * chunks = %d", plan->n_stages, stages);

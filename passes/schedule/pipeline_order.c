@@ -4,7 +4,9 @@
 // alternates one forward and one backward pass, so that p - r micro-batches are in flight at most, not all of them.
 //
 // Interleaved 1F1B (Narayanan et al. 2021, section 2.2): a rank holds several chunks, each a p-th of a p-th deep, and
-// runs them in groups of p micro-batches; filling the pipeline takes p - 1 passes of one chunk, not of all.
+// runs them in groups of p micro-batches; filling the pipeline takes p - 1 passes of one chunk, not of all. Where p
+// does not divide their number the last group is run as if it were full, without the passes of those that it lacks:
+// leaving micro-batches out of an order that no one waits for in vain leaves such an order.
 //
 // ZB-H1 (Qi et al. 2024, section 2): 1F1B in which the part of the backward pass that only the parameters' gradients
 // need is run later, where the rank would wait. Rank r lags it by r micro-batches: then p micro-batches are in flight
@@ -33,14 +35,18 @@ static sn_pipeline_run interleaved_pass(int ranks, int chunks, int i, bool forwa
                              forward ? chunk : chunks - 1 - chunk};
 }
 
+static void add_if_there(int microbatches, sn_pipeline_run run, sn_pipeline_order *out) {
+    if (run.micro_batch < microbatches) sn_vec_push(out, run);
+}
+
 static void one_forward_one_backward(int ranks, int chunks, int microbatches, int rank, sn_pipeline_order *out) {
-    int total = microbatches * chunks;
+    int full = chunks == 1 ? microbatches : (microbatches + ranks - 1) / ranks * ranks, total = full * chunks;
     int ahead = chunks == 1 ? ranks - rank - 1 : (ranks - rank - 1) * 2 + (chunks - 1) * ranks;
     ahead = least(ahead, total);
-    for (int i = 0; i < ahead; i++) sn_vec_push(out, interleaved_pass(ranks, chunks, i, true));
+    for (int i = 0; i < ahead; i++) add_if_there(microbatches, interleaved_pass(ranks, chunks, i, true), out);
     for (int i = 0; i < total; i++) {
-        if (i + ahead < total) sn_vec_push(out, interleaved_pass(ranks, chunks, i + ahead, true));
-        sn_vec_push(out, interleaved_pass(ranks, chunks, i, false));
+        if (i + ahead < total) add_if_there(microbatches, interleaved_pass(ranks, chunks, i + ahead, true), out);
+        add_if_there(microbatches, interleaved_pass(ranks, chunks, i, false), out);
     }
 }
 
@@ -57,7 +63,7 @@ static void zero_bubble(int ranks, int microbatches, int rank, sn_pipeline_order
 void sn_pipeline_order_of(sn_pipeline schedule, int ranks, int chunks, int microbatches, int rank,
                           sn_pipeline_order *out) {
     SN_CHECK(rank >= 0 && rank < ranks && chunks >= 1 && microbatches >= 1);
-    SN_CHECK(chunks == 1 || (schedule == SN_PIPELINE_INTERLEAVED && microbatches % ranks == 0));
+    SN_CHECK(chunks == 1 || schedule == SN_PIPELINE_INTERLEAVED);
     switch (schedule) {
     case SN_PIPELINE_GPIPE:
         gpipe(microbatches, out);

@@ -21,7 +21,7 @@ typedef SN_VEC(sn_pipeline_run) sn_pipeline_order;
 
 // The runs of pipeline rank `rank` of `ranks` in one step of `microbatches`, appended to `out` (free it with
 // sn_vec_free). Each chunk sees its micro-batches in order, forward and backward. `chunks` > 1 only with
-// SN_PIPELINE_INTERLEAVED, which then takes a multiple of `ranks` micro-batches.
+// SN_PIPELINE_INTERLEAVED, which is at its best with a multiple of `ranks` micro-batches.
 void sn_pipeline_order_of(sn_pipeline schedule, int ranks, int chunks, int microbatches, int rank,
                           sn_pipeline_order *out);
 // The most micro-batches of one chunk of a rank that have begun forward and not ended backward at one time.

@@ -37,7 +37,7 @@ draw() {
             } while (ranks == 1)
             split("1f1b gpipe zero-bubble interleaved", schedule, " ")
             word = schedule[1 + roll(4)]
-            micro = word == "interleaved" ? pp * (1 + roll(2)) : 1 + roll(4)
+            micro = 1 + roll(5)
             outline = outline "microbatches=" micro ",zero=" roll(4)
             if (pp > 1) outline = outline ",schedule=" word (word == "interleaved" ? ",chunks=2" : "")
             split("none selective full", remat, " ")

@@ -237,6 +237,7 @@ static void test_chunks(void **state) {
     (void)state;
     check("gpt2", "pp=2,microbatches=4,schedule=interleaved,chunks=3", 0);
     check("moe", "pp=3,microbatches=3,schedule=interleaved,chunks=2", 0);
+    check("moe", "pp=2,microbatches=3,schedule=interleaved,chunks=2", 0);
 }
 
 static void test_uneven(void **state) {
@@ -255,6 +256,40 @@ static void test_remat(void **state) {
     check("lenet", "pp=3,microbatches=2,remat=full", 0);
 }
 
+// What is wrong with a plan's stages; the text names the stage or the node.
+static void refuse(const char *outline, const char *second, const char *third, const char *code, const char *text) {
+    sample s;
+    sn_plan plan;
+    assert_true(sample_find("gpt2", "dynamo-20-raw", &s));
+    sample_open(&s, 4);
+    assert_true(sn_plan_from_outline(outline, &s.diags, &plan));
+    sn_plan_stage stages[] = {{"", SN_REMAT_NONE}, {second, SN_REMAT_NONE}, {third, SN_REMAT_NONE}};
+    if (second) plan.n_stages = third ? 3 : 2, plan.stages = stages;
+    sn_onnx_options options = {.n_shapes = s.n_inputs, .shapes = s.shapes, .mode = SN_ONNX_AS_EXPORTED};
+    sn_module *module = sn_onnx_import(s.model, &options, &s.diags);
+    sn_training training = sn_training_default();
+    training.loss = s.loss, training.splits = true;
+    sn_pass_context context = {.diags = &s.diags, .training = &training, .plan = &plan};
+    sn_pipeline_options to_stages = {.stop_after = "stages", .pass_limit = -1};
+    assert_false(sn_passes_run(module, &context, &to_stages));
+    const sn_diag *last = NULL;
+    for (size_t i = 0; i < s.diags.count; i++)
+        if (s.diags.items[i].severity == SN_ERROR) last = &s.diags.items[i];
+    assert_non_null(last);
+    assert_string_equal(last->code, code);
+    if (!strstr(last->message, text) && !(last->help && strstr(last->help, text))) fail_msg("%s", last->message);
+    sn_module_free(module);
+    sample_close(&s);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    refuse("pp=2", "node_layer_norm_3x", NULL, "E0420", "node_layer_norm_3");
+    refuse("pp=3", "node_layer_norm_3", "node_layer_norm_1", "E0421", "stage 2");
+    refuse("pp=3", "node_layer_norm_3", "node_layer_norm_3", "E0421", "stage 2");
+    refuse("pp=64,schedule=interleaved,chunks=8", NULL, NULL, "E0421", "512 stages");
+}
+
 static void test_with_data_parallelism(void **state) {
     (void)state;
     check("gpt2", "pp=2,dp=2,microbatches=2,zero=1", 0);
@@ -268,6 +303,7 @@ int main(void) {
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_remat),
         cmocka_unit_test(test_with_data_parallelism),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

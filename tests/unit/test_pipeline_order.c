@@ -103,8 +103,9 @@ static void check(sn_pipeline schedule, int ranks, int chunks, int microbatches)
     memset(orders, 0, sizeof orders);
     double step = step_of(&p, orders), expected = closed_form(&p);
     check_in_flight(&p, orders);
-    // fewer micro-batches than ranks never fill the pipeline: ZB-H1 then has less to fill the wait with
-    bool fills = schedule != SN_PIPELINE_ZERO_BUBBLE || microbatches >= ranks;
+    // fewer micro-batches than ranks never fill the pipeline: ZB-H1 then has less to fill the wait with; and a last
+    // group of chunks that is not full leaves gaps
+    bool fills = schedule == SN_PIPELINE_ZERO_BUBBLE ? microbatches >= ranks : chunks == 1 || microbatches % ranks == 0;
     if (fills && fabs(step - expected) > 1e-9 * expected)
         fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %g, not %g", sn_pipeline_name(schedule), ranks, chunks,
                  microbatches, step, expected);
@@ -124,8 +125,7 @@ static void test_chunks(void **state) {
     (void)state;
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
         for (int chunks = 2; chunks <= MOST_CHUNKS; chunks++)
-            for (int groups = 1; groups * ranks <= MOST_MICRO_BATCHES; groups++)
-                check(SN_PIPELINE_INTERLEAVED, ranks, chunks, groups * ranks);
+            for (int m = 1; m <= MOST_MICRO_BATCHES; m++) check(SN_PIPELINE_INTERLEAVED, ranks, chunks, m);
 }
 
 // With stages of different speeds the closed forms do not hold, but nothing may hang.
