@@ -72,6 +72,24 @@ static void test_mistakes_have_their_line(void **state) {
     }
 }
 
+// The files that people are shown.
+static void test_samples(void **state) {
+    (void)state;
+    static const char *const files[] = {"two-generations.json", "pcie-workstations.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/samples/clusters/%s", SENNIT_SOURCE_DIR, files[i]);
+        sn_diags diags = {0};
+        sn_cluster c;
+        if (!sn_cluster_load(path, &diags, &c)) fail_msg("%s: %s", files[i], diags.items[0].message);
+        int64_t last = sn_cluster_devices(&c) - 1;
+        sn_group all = sn_cluster_group(&c, 0, last + 1, 1);
+        assert_int_equal(all.n_levels, c.n_levels);
+        assert_int_equal(sn_cluster_node(&c, last), sn_cluster_node_count(&c) - 1);
+        sn_diags_free(&diags);
+    }
+}
+
 static void test_presets(void **state) {
     (void)state;
     sn_diags diags = {0};
@@ -191,6 +209,7 @@ int main(void) {
         cmocka_unit_test(test_reads_nodes_that_differ),
         cmocka_unit_test(test_mistakes_have_their_line),
         cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_samples),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_groups_span_levels),
         cmocka_unit_test(test_shared_links),
