@@ -2,7 +2,8 @@
 // memory where it is given, of each published training step in DIR/steps_*.csv and DIR/memory_megatron_ci.csv, and
 // prints the errors, per source as text (--table: as a page) and per file as one JSON object on the last line. Scored
 // are the rows of completeness A whose plan is complete; --all scores B too. --rows prints each row. --set replaces a
-// constant of the cost model, for fitting.
+// constant of the cost model, for fitting. memory_mape and so on are of memory; where a file measures memory alone,
+// mape is too.
 //
 // The predictions are the cost model's; steps.c, micro.c and memory_ci.c know how rows are written.
 #include "memory_ci.h"
@@ -124,9 +125,8 @@ static bool score_row(const options *o, const char *name, const csv_row *row, do
     }
     if (strcmp(name, "memory_megatron_ci.csv") == 0) {
         double predicted, reached = csv_number(row, "mem_max_alloc_bytes", NAN);
-        *error = NAN;
         if (!memory_ci_row(row, &predicted)) return false;
-        *memory_error = predicted / reached - 1;
+        *error = *memory_error = predicted / reached - 1; // the file's one measurement
         if (o->rows)
             printf("%s,%s,%s,%.6g,%.6g,%+.4f\n", name, csv_get(row, "row_id"), csv_get(row, "source_id"), reached,
                    predicted, *memory_error);
