@@ -149,19 +149,20 @@ bool sn_distribute_func(sn_distributor *d, sn_func *func) {
 
 // Names that neither a global nor an op answers to.
 static bool check_names(sn_distributor *d) {
+    sn_map nodes = {0};
     bool good = true;
+    for (size_t f = 0; f < d->module->funcs.count && d->plan->n_layouts; f++) SN_FOR_OPS(op, d->module->funcs.data[f]) {
+            const char *node = sn_origin_node(op->origin);
+            if (node) sn_map_put(&nodes, node, op);
+        }
     for (int i = 0; i < d->plan->n_layouts; i++) {
         const char *name = d->plan->layouts[i].name;
-        bool known = sn_module_global(d->module, name) != NULL;
-        for (size_t f = 0; f < d->module->funcs.count && !known; f++) SN_FOR_OPS(op, d->module->funcs.data[f]) {
-                const char *node = sn_origin_node(op->origin);
-                known |= node && strcmp(node, name) == 0;
-            }
-        if (known) continue;
+        if (sn_module_global(d->module, name) || sn_map_has(&nodes, name)) continue;
         sn_error(d->diags, "E0430", name, "`sennit info` lists the weights; dumps show the nodes of all ops",
                  "the plan states a layout of what is no weight and no ONNX node of the model");
         good = false;
     }
+    sn_map_free(&nodes);
     return good;
 }
 

@@ -69,15 +69,16 @@ static sn_value *emit(sn_distributor *d, sn_func *func, sn_op *user, sn_value *v
 
 // What costs less to compute in parts than to cut: generators, and values larger than all they are made of (a mask of
 // iota and labels, the broadcast gradient of a mean).
-static bool is_made_in_parts(const sn_value *value) {
-    if (value->kind != SN_VALUE_RESULT || value->def->n_results != 1) return false;
+static bool is_made_in_parts(const sn_value *value, int depth) {
+    enum { MOST_OPS = 8 }; // in a row: masks are made of a few
+    if (value->kind != SN_VALUE_RESULT || value->def->n_results != 1 || depth == MOST_OPS) return false;
     const sn_op *op = value->def;
     if (op->kind == SN_OP_AXIS_INDEX) return false;
     if (sn_op_has(op->kind, SN_TRAIT_GENERATOR)) return true;
     if (op->kind != SN_OP_BROADCAST && !sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
     int64_t read = 0;
     for (int i = 0; i < op->n_operands; i++) {
-        bool generated = is_made_in_parts(op->operands[i]);
+        bool generated = is_made_in_parts(op->operands[i], depth + 1);
         read += generated ? 0 : sn_type_bytes(op->operands[i]->type);
     }
     return read < sn_type_bytes(value->type);
@@ -111,7 +112,7 @@ static sn_value *make_part(sn_distributor *d, sn_func *func, sn_op *user, sn_val
 }
 
 static sn_value *make_move(sn_distributor *d, sn_func *func, sn_op *user, sn_value *value, const sn_move *move) {
-    bool in_parts = move->kind == SN_OP_SHARD && !value->layout.partial && is_made_in_parts(value);
+    bool in_parts = move->kind == SN_OP_SHARD && !value->layout.partial && is_made_in_parts(value, 0);
     return in_parts ? make_part(d, func, user, value, move->layout) : emit(d, func, user, value, move);
 }
 

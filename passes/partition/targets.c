@@ -5,6 +5,7 @@
 //   1  moments: a gradient is reduce-scattered to them, the parameter's new parts are joined
 //   2  and accumulators: every micro-batch's gradient is reduce-scattered; else they hold each rank's own sum
 //   3  and the parameter, which is joined where it is used
+#include "base/map.h"
 #include "passes/partition/distributor.h"
 
 #include <inttypes.h>
@@ -136,17 +137,33 @@ static void state_gradient(sn_distributor *d, sn_op *update) {
     }
 }
 
-static sn_op *last_of_node(sn_func *func, const char *node) {
-    sn_op *last = NULL;
+// The last op of each ONNX node in the forward pass: its result is the node's.
+static sn_map last_of_nodes(sn_func *func) {
+    sn_map nodes = {0};
     SN_FOR_OPS(op, func) {
-        const char *origin = sn_origin_node(op->origin);
-        if (origin && op->phase == SN_PHASE_FORWARD && op->n_results && strcmp(origin, node) == 0) last = op;
+        const char *node = sn_origin_node(op->origin);
+        if (node && op->phase == SN_PHASE_FORWARD && op->n_results) sn_map_put(&nodes, node, op);
     }
-    return last;
+    return nodes;
+}
+
+static bool state_nodes(sn_distributor *d, sn_func *func) {
+    sn_map nodes = {0};
+    bool good = true;
+    for (int i = 0; i < d->plan->n_layouts && good; i++) {
+        const sn_plan_layout *entry = &d->plan->layouts[i];
+        if (sn_module_global(d->module, entry->name)) continue;
+        if (!nodes.count) nodes = last_of_nodes(func);
+        sn_op *op = sn_map_get(&nodes, entry->name);
+        if (!op) continue;
+        good = check_fit(d, entry->name, entry->rank, entry->layout, op->results[0]->type);
+        if (good) set_target(d, op->results[0], entry->layout);
+    }
+    sn_map_free(&nodes);
+    return good;
 }
 
 bool sn_targets_of_results(sn_distributor *d, sn_func *func) {
-    bool good = true;
     d->targets.count = 0;
     SN_FOR_OPS(op, func) {
         op->mark = 0;
@@ -154,14 +171,7 @@ bool sn_targets_of_results(sn_distributor *d, sn_func *func) {
     SN_FOR_OPS(op, func) {
         if (sn_op_has(op->kind, SN_TRAIT_UPDATE) && op->kind != SN_OP_ASSIGN) state_gradient(d, op);
     }
-    for (int i = 0; i < d->plan->n_layouts && good; i++) {
-        const sn_plan_layout *entry = &d->plan->layouts[i];
-        sn_op *op = sn_module_global(d->module, entry->name) ? NULL : last_of_node(func, entry->name);
-        if (!op) continue;
-        good = check_fit(d, entry->name, entry->rank, entry->layout, op->results[0]->type);
-        if (good) set_target(d, op->results[0], entry->layout);
-    }
-    return good;
+    return state_nodes(d, func);
 }
 
 sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value) {
