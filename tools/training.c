@@ -211,7 +211,11 @@ static bool package(const sn_options *options, const sn_train_build *build, sn_t
     char *path = realpath(model, NULL);
     struct stat info = {0};
     if (path) stat(path, &info);
-    sn_package_request request = {.path = build->output, .runner = find_runner(arena), .plan = &step->plan};
+    sn_package_request request = {
+        .path = build->output, .runner = find_runner(arena), .plan = &step->plan, .plugins = step->plugins};
+    const char *name = sn_options_text(options, "cluster", NULL);
+    sn_cluster cluster;
+    if (name && sn_cluster_load(name, diags, &cluster)) request.cluster = &cluster;
     request.schedule = (sn_schedule_request){
         .model_path = path ? path : model,
         .model_bytes = info.st_size,

@@ -36,18 +36,40 @@ static sn_status write_plan(const sn_plan *plan, const char *folder) {
     return status;
 }
 
-static sn_status write_all(const sn_package_request *request, const sn_package *package, const sn_schedule *schedule,
+// The page about the schedules, with a simulated step where they train.
+static void print_report(const sn_module *module, const sn_package_request *request, const sn_kernels *kernels,
+                         const sn_schedules *schedules, sn_diags *diags, sn_str *out) {
+    sn_arena arena = {0};
+    sn_cluster local;
+    const sn_cluster *cluster = request->cluster ? request->cluster : &local;
+    int64_t ranks = schedules->classes.items[0].ranks;
+    SN_CHECK(sn_cluster_preset("local", ranks, &local));
+    sn_report report = {.plan = request->plan, .schedules = schedules, .cluster = cluster->name};
+    sn_price_request prices = {.module = module,
+                               .schedules = schedules,
+                               .kernels = kernels,
+                               .cluster = cluster,
+                               .plugins = request->plugins,
+                               .diags = diags};
+    sn_simulation simulation = {0};
+    bool trains = sn_schedule_sequence(&schedules->classes.items[0], "step") != NULL;
+    if (trains && sn_simulate(&prices, sn_simulate_cores(cluster, NULL), &arena, &simulation))
+        report.simulation = &simulation;
+    sn_report_write(&report, out);
+    sn_simulation_free(&simulation);
+    sn_arena_free(&arena);
+}
+
+static sn_status write_all(const sn_package_request *request, const sn_package *package, const sn_str *page,
                            const sn_str *text) {
-    sn_str folder = {0}, report = {0};
+    sn_str folder = {0};
     sn_str_printf(&folder, "%s.d", request->path);
-    sn_report_write(schedule, &report);
     sn_status status = sn_package_write(package, request->runner, request->path);
     if (!status) status = sn_make_directories(sn_str_text(&folder));
     if (!status) status = write_plan(request->plan, sn_str_text(&folder));
     if (!status) status = write_text(sn_str_text(&folder), "schedule.json", text);
-    if (!status) status = write_text(sn_str_text(&folder), "report.html", &report);
+    if (!status) status = write_text(sn_str_text(&folder), "report.html", page);
     sn_str_free(&folder);
-    sn_str_free(&report);
     return status;
 }
 
@@ -83,7 +105,10 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
         sn_package package = {.schedule = {text.data, text.length},
                               .kernels = {library, bytes},
                               .constants = {constants.data, constants.length}};
-        report(write_all(request, &package, &schedules.classes.items[0], &text), "E0702", request->path, diags);
+        sn_str page = {0};
+        print_report(module, request, &kernels, &schedules, diags, &page);
+        report(write_all(request, &package, &page, &text), "E0702", request->path, diags);
+        sn_str_free(&page);
     }
     sn_free(library);
     sn_str_free(&constants);

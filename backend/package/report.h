@@ -1,6 +1,13 @@
-// report.html: what was compiled, for people. One self-contained page, light and dark.
+// report.html: what was compiled and what it is expected to do, for people. One self-contained page, light and dark.
 #pragma once
-#include "base/str.h"
-#include "runtime/schedule.h"
+#include "backend/simulate/simulate.h"
+#include "passes/partition/plan.h"
 
-void sn_report_write(const sn_schedule *schedule, sn_str *out);
+typedef struct sn_report {
+    const sn_plan *plan;
+    const sn_schedules *schedules;
+    const sn_simulation *simulation; // of a step; NULL: none (a program that does not train)
+    const char *cluster;             // what it was simulated on
+} sn_report;
+
+void sn_report_write(const sn_report *report, sn_str *out);
