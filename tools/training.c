@@ -10,6 +10,7 @@
 #include "runtime/options.h"
 #include "tools/model.h"
 #include "tools/passes.h"
+#include "tools/planning.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -63,10 +64,11 @@ static bool load_plan(const char *path, sn_diags *diags, sn_arena *arena, sn_pla
     return good;
 }
 
-// --plan, else --mesh, else data parallelism over --ranks.
+// --plan, else the best one for --cluster (within --mesh), else --mesh, else data parallelism over --ranks.
 static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *arena, sn_plan *out) {
     const char *path = sn_options_text(options, "plan", NULL), *outline = sn_options_text(options, "mesh", NULL);
     int accumulate = (int)sn_options_int(options, "accumulate", 0);
+    if (!path && sn_options_has(options, "cluster")) return sn_planning_find(options, diags, arena, out);
     if (!path && !outline) {
         *out = sn_plan_data_parallel((int)sn_options_int(options, "ranks", 1), accumulate ? accumulate : 1);
         return true;
@@ -95,12 +97,17 @@ static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *aren
 
 int sn_train_ranks(const sn_options *options, sn_diags *diags) {
     sn_plan plan;
+    sn_cluster cluster;
+    const char *name = sn_options_text(options, "plan", NULL) ? NULL : sn_options_text(options, "cluster", NULL);
+    if (name) return sn_cluster_load(name, diags, &cluster) ? (int)sn_cluster_devices(&cluster) : 0;
     return read_plan(options, diags, &diags->arena, &plan) ? sn_plan_ranks(&plan) : 0;
 }
 
 // A plan cuts --batch in its micro-batches; --accumulate takes so many whole ones.
 static int batch_parts(const sn_options *options, const sn_plan *plan) {
-    return sn_options_has(options, "plan") || sn_options_has(options, "mesh") ? plan->microbatches : 1;
+    bool planned =
+        sn_options_has(options, "plan") || sn_options_has(options, "mesh") || sn_options_has(options, "cluster");
+    return planned ? plan->microbatches : 1;
 }
 
 bool sn_train_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out) {

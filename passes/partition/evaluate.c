@@ -13,7 +13,7 @@ typedef struct solution {
 } solution;
 
 typedef struct known {
-    sn_setting setting;
+    sn_cut_setting setting;
     sn_block_cost *costs; // NULL: it does not divide
 } known;
 
@@ -63,31 +63,31 @@ static int boundary_dim(const sn_evaluator *e, int boundary) {
     return 0;
 }
 
-static sn_group_cut group_cut(const sn_evaluator *e, const sn_class_table *t, int g, int s, sn_setting setting) {
+static sn_group_cut group_cut(const sn_evaluator *e, const sn_class_table *t, int g, int s, sn_cut_setting setting) {
     const sn_strategy *list = t->strategies[g].list;
     return (sn_group_cut){.strategy = {&list[t->data[g]], &list[t->context[g]], &list[s]},
                           .parts = {e->blocks->batch / setting.micro, setting.cp, setting.tp}};
 }
 
 // What a rank holds of a flow before tp cuts it.
-static double flow_bytes(const sn_evaluator *e, const sn_flow *flow, sn_setting setting) {
+static double flow_bytes(const sn_evaluator *e, const sn_flow *flow, sn_cut_setting setting) {
     double bytes = (double)sn_type_bytes(flow->value->type);
     if (flow->data >= 0) bytes *= (double)setting.micro / (double)e->blocks->batch;
     if (flow->context >= 0) bytes /= setting.cp;
     return bytes;
 }
 
-static double *all_flow_bytes(sn_evaluator *e, const sn_class_table *t, sn_setting setting) {
+static double *all_flow_bytes(sn_evaluator *e, const sn_class_table *t, sn_cut_setting setting) {
     double *bytes = SN_NEW_N(&e->scratch, double, t->n_flows + 1);
     for (int f = 0; f < t->n_flows; f++) bytes[f] = flow_bytes(e, &t->flows[f], setting);
     return bytes;
 }
 
-static sn_group tensor_ranks(const sn_evaluator *e, sn_setting setting) {
+static sn_group tensor_ranks(const sn_evaluator *e, sn_cut_setting setting) {
     return sn_cluster_group(e->cluster, 0, setting.tp, 1);
 }
 
-static sn_layout_problem layout_problem(sn_evaluator *e, const sn_class_table *t, sn_setting setting,
+static sn_layout_problem layout_problem(sn_evaluator *e, const sn_class_table *t, sn_cut_setting setting,
                                         const sn_group *ranks) {
     return (sn_layout_problem){.table = t,
                                .model = &e->model,
@@ -119,13 +119,13 @@ static int parameter_cut(const sn_class_table *t, const int *choice, const sn_va
     return SN_UNCUT;
 }
 
-static double share_of(const sn_evaluator *e, sn_setting setting) {
+static double share_of(const sn_evaluator *e, sn_cut_setting setting) {
     return (double)setting.micro / (double)e->blocks->batch / setting.cp;
 }
 
 // A strategy's seconds in the network: its ops, its inner moves, and a little for each byte of parameters that it
 // leaves whole, so that of two ways that are as fast the smaller one is taken.
-static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, int s, sn_setting setting,
+static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, int s, sn_cut_setting setting,
                                const sn_group *ranks) {
     const sn_strategy *strategy = &t->strategies[g].list[s];
     sn_group_cut cut = group_cut(e, t, g, s, setting);
@@ -147,7 +147,7 @@ static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, 
     return total;
 }
 
-static void solve_class(sn_evaluator *e, int k, sn_setting setting, solution *out) {
+static void solve_class(sn_evaluator *e, int k, sn_cut_setting setting, solution *out) {
     const sn_class_table *t = &e->tables[k];
     sn_group ranks = tensor_ranks(e, setting);
     sn_layout_problem problem = layout_problem(e, t, setting, &ranks);
@@ -178,7 +178,7 @@ static const solution *find_solution(sn_evaluator *e, int tp, int boundary) {
     s.label = SN_NEW_N(e->arena, int *, e->blocks->n_classes + 1);
     for (int k = 0; k < e->blocks->n_classes; k++) {
         if (tp > 1) {
-            solve_class(e, k, (sn_setting){.tp = tp, .cp = 1, .boundary = boundary, .micro = usual_micro(e)}, &s);
+            solve_class(e, k, (sn_cut_setting){.tp = tp, .cp = 1, .boundary = boundary, .micro = usual_micro(e)}, &s);
         } else {
             s.choice[k] = SN_NEW_N(e->arena, int, e->tables[k].block->n_groups + 1);
             s.label[k] = SN_NEW_N(e->arena, int, e->tables[k].n_flows + 1);
@@ -189,7 +189,7 @@ static const solution *find_solution(sn_evaluator *e, int tp, int boundary) {
 }
 
 // Over cp: what flows with the sequence cut and is read whole is gathered, and its gradient scattered.
-static double context_seconds(const sn_evaluator *e, const sn_class_table *t, const int *choice, sn_setting setting,
+static double context_seconds(const sn_evaluator *e, const sn_class_table *t, const int *choice, sn_cut_setting setting,
                               bool backward) {
     if (setting.cp == 1) return 0;
     sn_group ranks = sn_cluster_group(e->cluster, 0, setting.cp, setting.tp);
@@ -283,7 +283,7 @@ static keeper keeper_of(sn_evaluator *e, const sn_class_table *t) {
     return k;
 }
 
-static void add_kept(sn_evaluator *e, const sn_class_table *t, const int *choice, sn_setting setting,
+static void add_kept(sn_evaluator *e, const sn_class_table *t, const int *choice, sn_cut_setting setting,
                      sn_block_cost *out) {
     keeper k = keeper_of(e, t);
     for (int g = 0; g < t->block->n_groups; g++) {
@@ -305,7 +305,7 @@ static void add_kept(sn_evaluator *e, const sn_class_table *t, const int *choice
     for (int remat = 0; remat < SN_REMAT_COUNT; remat++) out->kept[remat] += out->input;
 }
 
-static double input_bytes(const sn_evaluator *e, const sn_class_table *t, sn_setting setting) {
+static double input_bytes(const sn_evaluator *e, const sn_class_table *t, sn_cut_setting setting) {
     double bytes = 0;
     int dim = boundary_dim(e, setting.boundary) - 1;
     for (int f = 0; f < t->n_flows; f++) {
@@ -317,7 +317,7 @@ static double input_bytes(const sn_evaluator *e, const sn_class_table *t, sn_set
     return bytes;
 }
 
-static void add_parameters(sn_evaluator *e, const sn_class_table *t, const int *choice, sn_setting setting,
+static void add_parameters(sn_evaluator *e, const sn_class_table *t, const int *choice, sn_cut_setting setting,
                            sn_block_cost *out) {
     sn_group ranks = tensor_ranks(e, setting);
     for (int p = 0; p < t->block->n_parameters; p++) {
@@ -337,7 +337,7 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const int *
     }
 }
 
-static void add_moves(sn_evaluator *e, const sn_class_table *t, const solution *s, int k, sn_setting setting,
+static void add_moves(sn_evaluator *e, const sn_class_table *t, const solution *s, int k, sn_cut_setting setting,
                       sn_block_cost *out) {
     sn_group ranks = tensor_ranks(e, setting);
     sn_layout_problem problem = layout_problem(e, t, setting, &ranks);
@@ -364,7 +364,7 @@ static void add_moves(sn_evaluator *e, const sn_class_table *t, const solution *
     out->communication += forward + backward;
 }
 
-static bool cost_class(sn_evaluator *e, int k, const solution *s, sn_setting setting, sn_block_cost *out) {
+static bool cost_class(sn_evaluator *e, int k, const solution *s, sn_cut_setting setting, sn_block_cost *out) {
     const sn_class_table *t = &e->tables[k];
     double light = 0;
     for (int g = 0; g < t->block->n_groups; g++) {
@@ -389,11 +389,11 @@ static bool cost_class(sn_evaluator *e, int k, const solution *s, sn_setting set
     return true;
 }
 
-static bool setting_equal(sn_setting a, sn_setting b) {
+static bool setting_equal(sn_cut_setting a, sn_cut_setting b) {
     return a.tp == b.tp && a.cp == b.cp && a.boundary == b.boundary && a.micro == b.micro;
 }
 
-const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_setting setting) {
+const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting) {
     for (size_t i = 0; i < e->known.count; i++)
         if (setting_equal(e->known.data[i].setting, setting)) return e->known.data[i].costs;
     const solution *s = find_solution(e, setting.tp, setting.boundary);
@@ -436,7 +436,7 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const so
     }
 }
 
-sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_setting setting, const sn_mesh *mesh, sn_arena *arena,
+sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_cut_setting setting, const sn_mesh *mesh, sn_arena *arena,
                                      int *count) {
     int axis = sn_mesh_axis(mesh, "tp"), most = 0;
     const solution *s = find_solution(e, setting.tp, setting.boundary);
@@ -449,7 +449,7 @@ sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_setting setting, const 
     return list;
 }
 
-const char *sn_evaluator_choice(sn_evaluator *e, sn_setting setting, int block, int group, sn_arena *arena) {
+const char *sn_evaluator_choice(sn_evaluator *e, sn_cut_setting setting, int block, int group, sn_arena *arena) {
     const sn_block *b = &e->blocks->blocks[block];
     const sn_class_table *t = &e->tables[b->kind];
     const solution *s = find_solution(e, setting.tp, setting.boundary);

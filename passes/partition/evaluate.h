@@ -6,11 +6,11 @@
 #include "passes/partition/blocks.h"
 #include "passes/partition/plan.h"
 
-typedef struct sn_setting {
+typedef struct sn_cut_setting {
     int tp, cp;    // sizes of the axes that cut blocks
     int boundary;  // how tp cuts what flows between blocks: 0 not at all, 1 + a dim otherwise (sequence parallelism)
     int64_t micro; // samples of a micro-batch on one data-parallel rank
-} sn_setting;
+} sn_cut_setting;
 
 // Of one block, one micro-batch and one device; seconds include the collectives over tp and cp.
 typedef struct sn_block_cost {
@@ -30,13 +30,13 @@ typedef struct sn_evaluator sn_evaluator;
 // All must outlive the evaluator; its memory is in blocks->arena but for scratch, which sn_evaluator_free gives back.
 sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluster, const sn_cost_model *model);
 void sn_evaluator_free(sn_evaluator *evaluator);
-// Layouts between blocks that make sense for this model: 1 + the largest sn_setting.boundary.
+// Layouts between blocks that make sense for this model: 1 + the largest sn_cut_setting.boundary.
 int sn_evaluator_boundaries(const sn_evaluator *evaluator);
 // Costs of each class, [n_classes]; NULL when some dim does not divide. Kept: asking again is cheap.
-const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_setting setting);
+const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_cut_setting setting);
 // The layouts that the setting gives the parameters and results of the model, for the axes named "tp" of `mesh`; lists
 // and names are in the arena.
-sn_plan_layout *sn_evaluator_layouts(sn_evaluator *evaluator, sn_setting setting, const sn_mesh *mesh, sn_arena *arena,
-                                     int *count);
+sn_plan_layout *sn_evaluator_layouts(sn_evaluator *evaluator, sn_cut_setting setting, const sn_mesh *mesh,
+                                     sn_arena *arena, int *count);
 // "contraction factor 1 over tp" and the like of a group of a block, for people.
-const char *sn_evaluator_choice(sn_evaluator *evaluator, sn_setting setting, int block, int group, sn_arena *arena);
+const char *sn_evaluator_choice(sn_evaluator *evaluator, sn_cut_setting setting, int block, int group, sn_arena *arena);

@@ -243,7 +243,7 @@ static void consider_degrees(run *r, int tp, int cp, int pp) {
         int boundaries = tp > 1 ? sn_evaluator_boundaries(r->search->evaluator) : 1;
         for (int boundary = 0; boundary < boundaries; boundary++) {
             sn_candidate c = {.pp = pp, .dp = (int)dp, .chunks = 1, .microbatches = (int)microbatches};
-            c.setting = (sn_setting){.tp = tp, .cp = cp, .boundary = boundary, .micro = micro};
+            c.setting = (sn_cut_setting){.tp = tp, .cp = cp, .boundary = boundary, .micro = micro};
             const sn_block_cost *costs = sn_evaluator_costs(r->search->evaluator, c.setting);
             if (costs) consider_schedules(r, &c, costs);
         }
@@ -399,10 +399,11 @@ sn_plan sn_search_plan(sn_search *search, const sn_candidate *c, sn_arena *arena
         plan.stages = SN_NEW_N(arena, sn_plan_stage, c->n_stages);
         for (int i = 0; i < c->n_stages; i++) {
             const char *first = q->blocks->blocks[c->stages[i].first].first;
-            plan.stages[i] = (sn_plan_stage){i ? first : "", c->stages[i].remat};
+            plan.stages[i] = (sn_plan_stage){i ? sn_arena_strdup(arena, first) : "", c->stages[i].remat};
         }
     }
     if (c->setting.tp > 1)
         plan.layouts = sn_evaluator_layouts(search->evaluator, c->setting, &plan.mesh, arena, &plan.n_layouts);
+    for (int i = 0; i < plan.n_layouts; i++) plan.layouts[i].name = sn_arena_strdup(arena, plan.layouts[i].name);
     return plan;
 }

@@ -31,7 +31,7 @@ typedef struct sn_stage_report {
 
 typedef struct sn_candidate {
     int pp, dp, chunks, zero, microbatches;
-    sn_setting setting; // tp, cp, the layout between blocks, the micro-batch
+    sn_cut_setting setting; // tp, cp, the layout between blocks, the micro-batch
     sn_pipeline schedule;
     bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
     double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP

@@ -1,0 +1,113 @@
+#include "tools/planning.h"
+
+#include "passes/partition/explain.h"
+#include "passes/pass.h"
+#include "tools/passes.h"
+#include "tools/training.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool read_command(sn_planning *p) {
+    const char *cluster = sn_options_text(p->options, "cluster", NULL),
+               *mesh = sn_options_text(p->options, "mesh", NULL);
+    sn_arena *arena = &p->arena;
+    p->batch = sn_options_int(p->options, "batch", 0);
+    if (!cluster)
+        sn_error(p->diags, "E0448", "--cluster",
+                 sn_arena_printf(arena, "--cluster PRESET:N with one of %s, or a file", sn_cluster_preset_names(arena)),
+                 "a plan is made for a cluster");
+    if (!p->batch) sn_error(p->diags, "E0448", "--batch", NULL, "a plan is made for a batch: add --batch");
+    p->is_fixed = mesh != NULL;
+    return cluster && p->batch && sn_cluster_load(cluster, p->diags, &p->cluster) &&
+           (!mesh || sn_plan_from_outline(mesh, p->diags, &p->fixed)) &&
+           sn_train_read(p->options, arena, p->diags, &p->training) &&
+           (p->plugins = sn_command_plugins(p->options, p->diags)) != NULL;
+}
+
+static bool read_profile(sn_planning *p) {
+    const char *path = sn_options_text(p->options, "profile", NULL);
+    p->has_profile = path && sn_profile_load(path, &p->arena, p->diags, &p->profile);
+    return !path || p->has_profile;
+}
+
+// The batch that the model itself fixes: a micro-batch's.
+static int64_t fixed_batch(const sn_onnx_model *model) {
+    const sn_onnx_info *info = sn_onnx_info_of(model);
+    for (size_t i = 0; i < info->n_inputs; i++)
+        if (info->inputs[i].rank > 0) return info->inputs[i].dim[0].size > 0 ? info->inputs[i].dim[0].size : 0;
+    return 0;
+}
+
+static bool build_step(sn_planning *p) {
+    const char *path = p->options->arguments.data[0];
+    sn_onnx_mode mode;
+    if (!sn_train_mode(p->options, p->diags, &mode) ||
+        !sn_model_source_open(path, p->options, sn_options_text(p->options, "data", NULL), 0, 0, mode, p->diags,
+                              &p->source))
+        return false;
+    p->fixed_micro = fixed_batch(p->source.model);
+    if (p->fixed_micro && p->batch % p->fixed_micro) {
+        sn_error(p->diags, "E0449", path, "choose a multiple, or export the model with a symbolic batch dim",
+                 "the model's batch of %" PRId64 " is a micro-batch's, and --batch %" PRId64 " is no multiple of it",
+                 p->fixed_micro, p->batch);
+        return false;
+    }
+    p->module = sn_onnx_import(p->source.model, &p->source.import, p->diags);
+    if (!p->module) return false;
+    p->model_hash = sn_model_hash(p->module);
+    p->training.accumulate = 2; // so that what runs each micro-batch and what runs once are functions of their own
+    p->training.with_gradients = false;
+    sn_pass_context context = {.diags = p->diags, .training = &p->training, .plugins = p->plugins};
+    sn_pipeline_options pipeline = {.stop_after = "training", .pass_limit = -1};
+    return sn_passes_run(p->module, &context, &pipeline);
+}
+
+static sn_objective objective_of(const sn_options *options) {
+    const char *name = sn_options_text(options, "objective", "step");
+    for (int i = 0; i < SN_OBJECTIVE_COUNT; i++)
+        if (strcmp(name, sn_objective_name((sn_objective)i)) == 0) return (sn_objective)i;
+    return SN_OBJECTIVE_STEP;
+}
+
+bool sn_planning_open(sn_planning *p, const sn_options *options, sn_diags *diags) {
+    *p = (sn_planning){.options = options, .diags = diags};
+    if (!read_command(p) || !read_profile(p) || !build_step(p)) return false;
+    p->blocks = sn_blocks_find(p->module, p->fixed_micro ? p->fixed_micro : p->batch, &p->arena);
+    p->blocks.model_hash = p->model_hash;
+    p->request = (sn_search_request){.blocks = &p->blocks,
+                                     .cluster = &p->cluster,
+                                     .plugins = p->plugins,
+                                     .profile = p->has_profile ? &p->profile : NULL,
+                                     .diags = diags,
+                                     .batch = p->batch,
+                                     .fixed_micro = p->fixed_micro,
+                                     .objective = objective_of(options),
+                                     .fixed = p->is_fixed ? &p->fixed : NULL};
+    if (!p->blocks.n_blocks) {
+        sn_error(diags, "E0440", options->arguments.data[0], NULL, "the model has nothing to split");
+        return false;
+    }
+    p->search = sn_search_new(&p->request, &p->arena);
+    return true;
+}
+
+void sn_planning_close(sn_planning *p) {
+    if (p->search) sn_search_free(p->search);
+    sn_module_free(p->module);
+    sn_model_source_close(&p->source);
+    if (p->has_profile) sn_profile_free(&p->profile);
+    sn_plugins_free(p->plugins);
+    sn_arena_free(&p->arena);
+}
+
+bool sn_planning_find(const sn_options *options, sn_diags *diags, sn_arena *arena, sn_plan *out) {
+    sn_planning p;
+    sn_search_result result;
+    bool good = sn_planning_open(&p, options, diags) && sn_search_run(p.search, 1, &result) && !diags->errors;
+    if (good && !result.feasible) sn_report_infeasible(&p.request, &result, diags);
+    good = good && result.feasible;
+    if (good) *out = sn_search_plan(p.search, &result.best, arena);
+    sn_planning_close(&p);
+    return good;
+}
