@@ -84,6 +84,17 @@ static void verify(const sn_schedules *schedules, sn_arena *arena) {
     SN_BUG("verify-schedule:%s", sn_str_text(&text));
 }
 
+// A plan that was searched for says what a device will hold; the arenas say what it does hold.
+static void check_promise(const sn_schedules *schedules, const sn_plan *plan, const char *subject, sn_diags *diags) {
+    for (size_t c = 0; plan->predicted_memory_bytes > 0 && c < schedules->classes.count; c++) {
+        double held = (double)schedules->classes.items[c].arena_bytes;
+        if (held <= plan->predicted_memory_bytes) continue;
+        sn_warning(diags, "W0512", subject, "plan with less memory per device, more ranks, or rematerialisation",
+                   "ranks of class %zu hold %.1f MiB, but the plan promises %.1f MiB", c, held / 1048576,
+                   plan->predicted_memory_bytes / 1048576);
+    }
+}
+
 bool sn_package_build(sn_module *module, const sn_package_request *request, sn_diags *diags) {
     sn_kernels kernels;
     size_t errors = diags->errors;
@@ -96,6 +107,7 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     sn_schedules schedules;
     sn_schedules_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedules);
     verify(&schedules, &arena);
+    check_promise(&schedules, request->plan, request->path, diags);
     sn_schedules_write(&schedules, &text);
     void *library = NULL;
     size_t bytes = 0;
