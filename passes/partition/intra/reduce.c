@@ -8,6 +8,7 @@
 //                     cost and memory at once
 //   dominance         a value that another beats beside every choice of the neighbours, in cost and memory, goes
 //                     (dead-end elimination: Goldstein 1994; soft neighbourhood substitution: Cooper and Schiex 2004)
+//   capacity          a value that alone exceeds what a peak has left goes
 //   peaks             memory is tested only at the times where a maximal set of intervals is live, and where it can
 //                     exceed the limit at all
 //
@@ -522,6 +523,49 @@ static bool tighten_peaks(reducer *r) {
     return changed;
 }
 
+// The least capacity over ranges of peaks: least[level][t] is that of 2^level peaks from t.
+typedef struct range_least {
+    int64_t *least[32];
+    int levels;
+} range_least;
+
+static range_least range_least_new(const int64_t *capacity, int count) {
+    range_least r = {.levels = 1};
+    r.least[0] = sn_alloc(sizeof *capacity * (size_t)(count + 1));
+    memcpy(r.least[0], capacity, sizeof *capacity * (size_t)count);
+    for (; 1 << r.levels <= count; r.levels++) {
+        int half = 1 << (r.levels - 1);
+        int64_t *to = r.least[r.levels] = sn_alloc(sizeof *to * (size_t)count), *from = r.least[r.levels - 1];
+        for (int t = 0; t + 2 * half <= count; t++) to[t] = from[t] < from[t + half] ? from[t] : from[t + half];
+    }
+    return r;
+}
+
+static int64_t least_of(const range_least *r, int first, int last) {
+    int level = 31 - __builtin_clz((unsigned)(last - first));
+    int64_t left = r->least[level][first], right = r->least[level][last - (1 << level)];
+    return left < right ? left : right;
+}
+
+// Forbids the values that alone exceed what is left. True when there were some.
+static bool forbid_excess(reducer *r) {
+    range_least least = range_least_new(r->capacity, r->n_peaks);
+    bool changed = false;
+    for (int i = 0; i < r->n_nodes; i++) {
+        node *it = &r->nodes[i];
+        for (size_t m = 0; m < it->terms.count; m++) {
+            int64_t most = least_of(&least, it->terms.data[m].first, it->terms.data[m].last);
+            for (int k = 0; k < it->size; k++) {
+                if (it->terms.data[m].usage[k] <= most || forbidden(it->cost[k])) continue;
+                it->cost[k] = SN_NETWORK_FORBIDDEN;
+                changed = true;
+            }
+        }
+    }
+    for (int level = 0; level < least.levels; level++) sn_free(least.least[level]);
+    return changed;
+}
+
 static int by_interval(const void *left, const void *right) {
     const term *a = left, *b = right;
     if (a->first != b->first) return a->first < b->first ? -1 : 1;
@@ -695,6 +739,8 @@ sn_core *sn_core_new(const sn_network *network) {
     reducer r = {0};
     read_network(&r, network);
     tighten_peaks(&r);
+    if (!r.infeasible) forbid_excess(&r);
+    bool again;
     do {
         for (int i = 0; i < r.n_nodes; i++) {
             if (r.nodes[i].parent >= 0) continue;
@@ -702,7 +748,9 @@ sn_core *sn_core_new(const sn_network *network) {
             enqueue(&r, i);
         }
         if (!r.infeasible) reduce_queue(&r);
-    } while (!r.infeasible && tighten_peaks(&r));
+        again = !r.infeasible && tighten_peaks(&r);
+        again |= !r.infeasible && forbid_excess(&r);
+    } while (again);
     for (int i = 0; i < r.n_nodes; i++) join_terms(&r.nodes[i]);
     sn_core *core = sn_alloc(sizeof *core);
     write_core(&r, core);

@@ -119,12 +119,12 @@ static void settle(solver *s) {
     relax(s, SN_RELAXATION_ELIMINATION);
 }
 
-// Memory above all: the choice under prices that no cost outweighs.
+// Memory above all: the choice under prices that no cost outweighs. This is not skipped when the budget is used up.
 static void economise(solver *s) {
     sn_relaxation *r = s->relaxation;
     double *former = sn_alloc(sizeof *former * (size_t)(s->core->n_peaks + 1));
     memcpy(former, r->price, sizeof *former * (size_t)s->core->n_peaks);
-    for (double price = 1; price < 1e13 && !is_feasible(s) && !is_over(s); price *= 1e3) {
+    for (double price = 1; price < 1e13 && !is_feasible(s); price *= 1e3) {
         for (int t = 0; t < s->core->n_peaks; t++) r->price[t] = price;
         sn_relaxation_evaluate(r, SN_RELAXATION_ELIMINATION);
         offer(s, r->values, r->excess);
