@@ -2,6 +2,7 @@
 // on one core, and compares with the best published costs (iopddl.csv). Costs and peaks are evaluated again here, from
 // the files' numbers. JSON on the last line.
 #include "base/alloc.h"
+#include "base/str.h"
 #include "passes/partition/intra/contest.h"
 
 #include <dirent.h>
