@@ -201,6 +201,12 @@ static void warn_of_idle_axes(sn_distributor *d) {
     }
 }
 
+static void warn_of_idle_zero(const sn_plan *plan, sn_diags *diags) {
+    if (plan->zero && sn_plan_axis_size(plan, "dp") == 1)
+        sn_warning(diags, "W0431", "zero", "add dp=N to the mesh, or leave zero out",
+                   "ZeRO cuts over dp, which has one rank: zero=%d changes nothing", plan->zero);
+}
+
 bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     SN_CHECK(module->form == SN_FORM_GRAPH);
     module->mesh = plan->mesh;
@@ -216,6 +222,7 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     for (size_t i = 0; i < module->funcs.count; i++) note_ranges(module, module->funcs.data[i]);
     bool good = distribute_all(&d);
     if (good) warn_of_idle_axes(&d);
+    if (good) warn_of_idle_zero(plan, diags);
     sn_vec_free(&d.moves);
     sn_vec_free(&d.targets);
     sn_arena_free(&d.scratch);
