@@ -80,7 +80,7 @@ static choices list_choices(const aceso_mixed *x, int operator) {
         for (int algorithm = 0; algorithm < ACESO_ALGORITHMS && batch >= 0; ++algorithm) {
             const aceso_operation *op = aceso_operator(x->profiles[algorithm], operator, batch, degree_of(tensor));
             for (int again = 0; again < 2 && op->measured; ++again) {
-                if (again && aceso_never_recomputed(op->name)) continue;
+                if (again && op->never_again) continue;
                 c.choice[c.count] = (aceso_choice){data, tensor, algorithm, again};
                 for (int level = 0; level < GATHER_LEVELS; ++level) {
                     c.gather[c.count][level] = level == 0 ? 0 : gather_time(x->gather, 1 << level, op->input);
@@ -122,8 +122,8 @@ static void add_operator(const aceso_limits *m, path *p, const aceso_choice *c, 
     double time = (op->forward * (c->again ? 2 : 1) + op->backward) / 1000;
     p->time += time;
     p->weights += op->weights;
-    p->held += aceso_kept(op);
-    p->cost += time + price * (op->weights * (2 + m->master_copies + m->optimizer) + aceso_kept(op) * in_flight);
+    p->held += op->kept;
+    p->cost += time + price * (op->weights * (2 + m->master_copies + m->optimizer) + op->kept * in_flight);
 }
 
 static path extend_path(const aceso_mixed *x, path p, const choices *here, int a, const choices *there, int b,
@@ -134,15 +134,15 @@ static path extend_path(const aceso_mixed *x, path p, const choices *here, int a
     p.cost += change;
     p.forward = fmax(p.forward, before->reserved_forward);
     p.backward = fmax(p.backward, before->reserved_backward);
-    bool layer = aceso_starts_layer(op->name);
+    bool layer = op->starts_layer;
     if (from->again && to->again) {
         if (!layer) {
-            p.held -= aceso_kept(before);
-            p.cost -= price * aceso_kept(before) * in_flight;
+            p.held -= before->kept;
+            p.cost -= price * before->kept * in_flight;
         }
-        p.run += aceso_kept(before);
+        p.run += before->kept;
         p.peak = fmax(p.peak, p.run);
-        if (layer && !aceso_shares_memory(before->name)) p.run = 0;
+        if (layer && !before->shares) p.run = 0;
     } else {
         p.run = 0;
     }
@@ -258,7 +258,7 @@ double aceso_mixed_evaluate(const aceso_mixed *x, int first, int count, const ac
         backward += op->backward;
         repeated += c->again ? op->forward : 0;
         weights += op->weights;
-        activations += aceso_kept(op);
+        activations += op->kept;
         if (k == 0) input = op->input;
         if (k > 0 && choice[k - 1].tensor != c->tensor) {
             int more =
@@ -268,12 +268,12 @@ double aceso_mixed_evaluate(const aceso_mixed *x, int first, int count, const ac
         if (k == count - 1) break;
         reserved_forward = fmax(reserved_forward, op->reserved_forward);
         reserved_backward = fmax(reserved_backward, op->reserved_backward);
-        bool layer = aceso_starts_layer(aceso_operator(x->profiles[0], first + k + 1, 0, 0)->name),
+        bool layer = aceso_operator(x->profiles[0], first + k + 1, 0, 0)->starts_layer,
              both = c->again && choice[k + 1].again;
-        if (both && !layer) freed += aceso_kept(op);
-        run = both ? run + aceso_kept(op) : 0;
+        if (both && !layer) freed += op->kept;
+        run = both ? run + op->kept : 0;
         peak = fmax(peak, run);
-        if (layer && !aceso_shares_memory(op->name)) run = 0;
+        if (layer && !op->shares) run = 0;
     }
     double held = input + activations - freed;
     *memory = weights * (2 + x->limits->master_copies + x->limits->optimizer) + held * (stages_behind + 1) + peak +

@@ -26,6 +26,29 @@ static aceso_operation *cell(const aceso_profile *p, int row, int batch, int deg
     return &p->table[((long)row * p->batch_count + batch) * ACESO_DEGREES + degree];
 }
 
+static bool starts_layer(const char *name) {
+    return strcmp(name, "enc-1st-layernorm") == 0 || strstr(name, "-conv1");
+}
+
+static bool never_recomputed(const char *name) {
+    return strcmp(name, "encoder-embedding") == 0 || strcmp(name, "gpt-post-process") == 0 ||
+           strcmp(name, "conv1") == 0;
+}
+
+// Whose output lives in the memory of another operator's.
+static bool shares_memory(const char *name) {
+    return strcmp(name, "enc-attention-softmax") == 0 || strcmp(name, "bn1") == 0 || strstr(name, "-bn3") ||
+           (strstr(name, "-downsample") && !strstr(name, "0-0"));
+}
+
+static void apply_rules(aceso_operation *op) {
+    op->starts_layer = starts_layer(op->name);
+    op->never_again = never_recomputed(op->name);
+    op->shares = shares_memory(op->name);
+    op->kept = op->shares ? 0 : op->activations;
+    if (strcmp(op->name, "enc-attention-dropout") == 0) op->kept = op->activations * 1.5;
+}
+
 static bool read_operation(char *line, aceso_operation *op) {
     double *const fields[] = {&op->forward,          &op->backward,         &op->input,
                               &op->output,           &op->weights,          &op->activations,
@@ -38,6 +61,7 @@ static bool read_operation(char *line, aceso_operation *op) {
         *fields[i] = strtod(at + 1, NULL);
         at = strchr(at + 1, ',');
     }
+    apply_rules(op);
     return op->measured = true;
 }
 

@@ -11,6 +11,11 @@ typedef struct aceso_operation {
     double weights, activations;                // MB
     double reserved_forward, reserved_backward; // MB
     bool measured;
+    // Rules of this database, by the operator's name.
+    double kept;       // MB kept for the backward pass
+    bool starts_layer; // recomputed layers end before it
+    bool never_again;  // not recomputed
+    bool shares;       // its output lives in the memory of another operator's
 } aceso_operation;
 
 typedef struct aceso_profile {

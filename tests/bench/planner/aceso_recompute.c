@@ -14,26 +14,6 @@
 
 enum { LAYER_MAX = 13 };
 
-bool aceso_starts_layer(const char *name) {
-    return strcmp(name, "enc-1st-layernorm") == 0 || strstr(name, "-conv1");
-}
-
-bool aceso_never_recomputed(const char *name) {
-    return strcmp(name, "encoder-embedding") == 0 || strcmp(name, "gpt-post-process") == 0 ||
-           strcmp(name, "conv1") == 0;
-}
-
-// Whose output lives in the memory of another operator's.
-bool aceso_shares_memory(const char *name) {
-    return strcmp(name, "enc-attention-softmax") == 0 || strcmp(name, "bn1") == 0 || strstr(name, "-bn3") ||
-           (strstr(name, "-downsample") && !strstr(name, "0-0"));
-}
-
-double aceso_kept(const aceso_operation *op) {
-    if (strcmp(op->name, "enc-attention-dropout") == 0) return op->activations * 1.5;
-    return aceso_shares_memory(op->name) ? 0 : op->activations;
-}
-
 typedef struct option {
     double time, freed, peak;
     unsigned set; // of the layer's operators
@@ -45,14 +25,16 @@ typedef SN_VEC(option) options;
 struct aceso_layer_options {
     int row, count, batch, tensor; // the layer: rows from `row` on
     options all;
+    SN_VEC(double) peaks; // that occur, ascending
+    options *hulls; // [peaks] of the options within a peak: freed and time grow, each MB dearer than the one before
 };
 
 // Operators of a stage between two starts of layers. Layers of the same operators are one, several times over.
 typedef struct layer {
     int first, count;
     int times;
-    const options *all;
-    options hull; // of those within the cap: freed and time grow, each MB dearer than the one before
+    const struct aceso_layer_options *list;
+    const options *hull; // within the cap
 } layer;
 
 static option make_option(const aceso_profile *p, const aceso_stage *s, const layer *l, unsigned set) {
@@ -63,9 +45,9 @@ static option make_option(const aceso_profile *p, const aceso_stage *s, const la
         bool here = set >> k & 1, next = k + 1 < l->count ? set >> (k + 1) & 1 : here;
         if (here) o.time += op->forward / 1000;
         bool frees = here && next && k + 1 < l->count;
-        if (frees) o.freed += aceso_kept(op);
+        if (frees) o.freed += op->kept;
         // Behind the last operator of a layer the run may go on: count what that would hold.
-        run = here && next ? run + aceso_kept(op) : 0;
+        run = here && next ? run + op->kept : 0;
         o.peak = fmax(o.peak, run);
     }
     return o;
@@ -82,7 +64,7 @@ static options list_options(const aceso_profile *p, const aceso_stage *s, const 
     options found = {0}, all = {0};
     unsigned allowed = 0;
     for (int k = 0; k < l->count; ++k) {
-        if (!aceso_never_recomputed(aceso_stage_operator(p, s, l->first + k)->name)) allowed |= 1u << k;
+        if (!aceso_stage_operator(p, s, l->first + k)->never_again) allowed |= 1u << k;
     }
     for (unsigned set = 0; set < 1u << l->count; ++set) {
         // An operator whose neighbours are not recomputed frees nothing.
@@ -101,37 +83,80 @@ static options list_options(const aceso_profile *p, const aceso_stage *s, const 
     return all;
 }
 
-static const options *options_of(const aceso_profile *p, const aceso_stage *s, const layer *l, aceso_options *known) {
+static options make_hull(const options *all, double cap) {
+    options h = {0};
+    for (size_t i = 0; i < all->count; ++i) {
+        option o = all->data[i];
+        if (o.peak > cap || (h.count > 0 && o.freed <= sn_vec_last(&h).freed)) continue;
+        while (h.count > 1) {
+            option a = h.data[h.count - 2], b = h.data[h.count - 1];
+            if ((b.time - a.time) * (o.freed - b.freed) <= (o.time - b.time) * (b.freed - a.freed)) break;
+            --h.count;
+        }
+        sn_vec_push(&h, o);
+    }
+    return h;
+}
+
+static int by_value(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return a < b ? -1 : a > b;
+}
+
+static size_t sort_distinct(size_t count, double *values) {
+    size_t distinct = 0;
+    if (count > 0) qsort(values, count, sizeof *values, by_value);
+    for (size_t i = 0; i < count; ++i) {
+        if (distinct == 0 || values[i] > values[distinct - 1]) values[distinct++] = values[i];
+    }
+    return distinct;
+}
+
+static void make_hulls(struct aceso_layer_options *l) {
+    for (size_t i = 0; i < l->all.count; ++i) sn_vec_push(&l->peaks, l->all.data[i].peak);
+    l->peaks.count = sort_distinct(l->peaks.count, l->peaks.data);
+    l->hulls = sn_alloc(sizeof *l->hulls * (l->peaks.count + 1));
+    for (size_t i = 0; i < l->peaks.count; ++i) l->hulls[i] = make_hull(&l->all, l->peaks.data[i]);
+}
+
+// Recomputing nothing has no peak, so there is always a hull.
+static const options *hull_within(const struct aceso_layer_options *l, double cap) {
+    size_t low = 0, high = l->peaks.count;
+    while (low + 1 < high) {
+        size_t middle = (low + high) / 2;
+        if (l->peaks.data[middle] <= cap)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &l->hulls[low];
+}
+
+static const struct aceso_layer_options *options_of(const aceso_profile *p, const aceso_stage *s, const layer *l,
+                                                    aceso_options *known) {
     int row = p->row[s->first + l->first];
     for (int i = 0; i < known->count; ++i) {
         struct aceso_layer_options *list = known->lists + i;
         if (list->row == row && list->count == l->count && list->batch == s->batch && list->tensor == s->tensor)
-            return &list->all;
+            return list;
     }
     known->lists = sn_realloc(known->lists, sizeof *known->lists * (size_t)(known->count + 1));
-    known->lists[known->count] =
-        (struct aceso_layer_options){row, l->count, s->batch, s->tensor, list_options(p, s, l)};
-    return &known->lists[known->count++].all;
+    struct aceso_layer_options *list = &known->lists[known->count++];
+    *list = (struct aceso_layer_options){.row = row, .count = l->count, .batch = s->batch, .tensor = s->tensor};
+    list->all = list_options(p, s, l);
+    make_hulls(list);
+    return list;
 }
 
 void aceso_options_free(aceso_options *known) {
-    for (int i = 0; i < known->count; ++i) sn_vec_free(&known->lists[i].all);
-    sn_free(known->lists);
-}
-
-static void make_hull(layer *l, double cap) {
-    options *h = &l->hull;
-    h->count = 0;
-    for (size_t i = 0; i < l->all->count; ++i) {
-        option o = l->all->data[i];
-        if (o.peak > cap || (h->count > 0 && o.freed <= sn_vec_last(h).freed)) continue;
-        while (h->count > 1) {
-            option a = h->data[h->count - 2], b = h->data[h->count - 1];
-            if ((b.time - a.time) * (o.freed - b.freed) <= (o.time - b.time) * (b.freed - a.freed)) break;
-            --h->count;
-        }
-        sn_vec_push(h, o);
+    for (int i = 0; i < known->count; ++i) {
+        struct aceso_layer_options *list = &known->lists[i];
+        for (size_t k = 0; k < list->peaks.count; ++k) sn_vec_free(&list->hulls[k]);
+        sn_free(list->hulls);
+        sn_vec_free(&list->peaks);
+        sn_vec_free(&list->all);
     }
+    sn_free(known->lists);
 }
 
 // Of the layers of one kind, `stepped` have taken the step behind `chosen`.
@@ -142,11 +167,6 @@ typedef struct stage_layers {
     option special;
     SN_VEC(double) caps; // peaks that occur
 } stage_layers;
-
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
-}
 
 static void add_layer(const aceso_profile *p, const aceso_stage *s, stage_layers *x, int first, int end) {
     layer l = {.first = first, .count = end - first, .times = 1};
@@ -162,7 +182,7 @@ static void add_layer(const aceso_profile *p, const aceso_stage *s, stage_layers
 static void split_layers(const aceso_profile *p, const aceso_stage *s, stage_layers *x, aceso_options *known) {
     int first = 0;
     for (int k = 1; k <= s->count; ++k) {
-        bool ends = k == s->count || k - first == LAYER_MAX || aceso_starts_layer(aceso_stage_operator(p, s, k)->name);
+        bool ends = k == s->count || k - first == LAYER_MAX || aceso_stage_operator(p, s, k)->starts_layer;
         if (!ends) continue;
         add_layer(p, s, x, first, k);
         first = k;
@@ -170,21 +190,15 @@ static void split_layers(const aceso_profile *p, const aceso_stage *s, stage_lay
     for (size_t i = 0; i < x->layers.count; ++i) options_of(p, s, &x->layers.data[i], known);
     for (size_t i = 0; i < x->layers.count; ++i) { // only now: the lists may have moved
         layer *l = &x->layers.data[i];
-        l->all = options_of(p, s, l, known);
-        for (size_t k = 0; k < l->all->count; ++k) sn_vec_push(&x->caps, l->all->data[k].peak);
+        l->list = options_of(p, s, l, known);
+        for (size_t k = 0; k < l->list->peaks.count; ++k) sn_vec_push(&x->caps, l->list->peaks.data[k]);
     }
     x->chosen = sn_alloc(sizeof(int) * (x->layers.count + 1));
     x->stepped = sn_alloc(sizeof(int) * (x->layers.count + 1));
-    qsort(x->caps.data, x->caps.count, sizeof(double), by_value);
-    size_t distinct = 0;
-    for (size_t i = 0; i < x->caps.count; ++i) {
-        if (distinct == 0 || x->caps.data[i] > x->caps.data[distinct - 1]) x->caps.data[distinct++] = x->caps.data[i];
-    }
-    x->caps.count = distinct;
+    x->caps.count = sort_distinct(x->caps.count, x->caps.data);
 }
 
 static void free_layers(stage_layers *x) {
-    for (size_t i = 0; i < x->layers.count; ++i) sn_vec_free(&x->layers.data[i].hull);
     sn_vec_free(&x->layers);
     sn_vec_free(&x->caps);
     sn_free(x->chosen);
@@ -196,9 +210,9 @@ static double cheapest_step(stage_layers *x, double cap, double needed) {
     double least = INFINITY;
     for (size_t i = 0; i < x->layers.count; ++i) {
         const layer *l = &x->layers.data[i];
-        const option *now = &l->hull.data[x->chosen[i]];
-        for (size_t k = 0; k < l->all->count; ++k) {
-            const option *o = &l->all->data[k];
+        const option *now = &l->hull->data[x->chosen[i]];
+        for (size_t k = 0; k < l->list->all.count; ++k) {
+            const option *o = &l->list->all.data[k];
             if (o->peak > cap || o->freed < now->freed + needed || o->time - now->time >= least) continue;
             least = o->time - now->time;
             x->special_at = (int)i;
@@ -213,7 +227,7 @@ static int next_step(const stage_layers *x, double *time, double *freed) {
     double ratio = INFINITY;
     int at = -1;
     for (size_t i = 0; i < x->layers.count; ++i) {
-        const options *h = &x->layers.data[i].hull;
+        const options *h = x->layers.data[i].hull;
         if ((size_t)x->chosen[i] + 1 >= h->count) continue;
         const option *now = &h->data[x->chosen[i]], *next = now + 1;
         double r = (next->time - now->time) / (next->freed - now->freed);
@@ -231,7 +245,7 @@ static double free_memory(stage_layers *x, double cap, double needed) {
     double time = 0, step = 0, freed = 0;
     x->special_at = -1;
     for (size_t i = 0; i < x->layers.count; ++i) {
-        make_hull(&x->layers.data[i], cap);
+        x->layers.data[i].hull = hull_within(x->layers.data[i].list, cap);
         x->chosen[i] = x->stepped[i] = 0;
     }
     while (needed > 0) {
@@ -260,7 +274,7 @@ static void mark(const aceso_profile *p, const aceso_stage *s, const stage_layer
     int *seen = sn_alloc(sizeof(int) * (x->layers.count + 1));
     int first = 0;
     for (int k = 1; k <= s->count; ++k) {
-        bool ends = k == s->count || k - first == LAYER_MAX || aceso_starts_layer(aceso_stage_operator(p, s, k)->name);
+        bool ends = k == s->count || k - first == LAYER_MAX || aceso_stage_operator(p, s, k)->starts_layer;
         if (!ends) continue;
         int kind = 0;
         while (p->row[s->first + x->layers.data[kind].first] != p->row[s->first + first] ||
@@ -271,7 +285,7 @@ static void mark(const aceso_profile *p, const aceso_stage *s, const stage_layer
         int number = seen[kind]++;
         // The last layer of its kind takes the special option: it has not stepped.
         bool special = kind == x->special_at && number == l->times - 1;
-        const option *o = &l->hull.data[x->chosen[kind] + (number < x->stepped[kind])];
+        const option *o = &l->hull->data[x->chosen[kind] + (number < x->stepped[kind])];
         unsigned set = special ? x->special.set : o->set;
         for (int i = 0; i < k - first; ++i) again[first + i] = set >> i & 1;
         first = k;
@@ -289,7 +303,7 @@ static sums sum_stage(const aceso_profile *p, const aceso_stage *s) {
     for (int k = 0; k < s->count; ++k) {
         const aceso_operation *op = aceso_stage_operator(p, s, k);
         t.weights += op->weights;
-        t.activations += aceso_kept(op);
+        t.activations += op->kept;
         if (k == s->count - 1) break;
         forward = fmax(forward, op->reserved_forward);
         backward = fmax(backward, op->reserved_backward);
@@ -330,17 +344,15 @@ double aceso_evaluate_memory(const aceso_profile *p, const aceso_limits *m, cons
     double freed = 0, run = 0, peak = 0;
     for (int k = 0; k + 1 < s->count; ++k) {
         const aceso_operation *op = aceso_stage_operator(p, s, k);
-        const char *next = aceso_stage_operator(p, s, k + 1)->name;
+        bool layer = aceso_stage_operator(p, s, k + 1)->starts_layer;
         if (!again[k] || !again[k + 1]) {
             run = 0;
             continue;
         }
-        if (!aceso_starts_layer(next)) freed += aceso_kept(op);
-        run += aceso_kept(op);
+        if (!layer) freed += op->kept;
+        run += op->kept;
         peak = fmax(peak, run);
-        if (!aceso_shares_memory(op->name) && strcmp(op->name, "enc-attention-dropout") != 0 &&
-            aceso_starts_layer(next))
-            run = 0;
+        if (!op->shares && strcmp(op->name, "enc-attention-dropout") != 0 && layer) run = 0;
     }
     double held = t.input + t.activations - freed;
     double weights = t.weights * (1 + m->master_copies), gradients = t.weights, optimizer = t.weights * m->optimizer;

@@ -7,12 +7,6 @@ typedef struct aceso_limits {
     double master_copies, optimizer; // per MB of weights
 } aceso_limits;
 
-// Rules of the database's operators, by name.
-bool aceso_starts_layer(const char *name);
-bool aceso_never_recomputed(const char *name);
-bool aceso_shares_memory(const char *name);          // its output lives in the memory of another operator's
-double aceso_kept(const aceso_operation *operation); // MB kept for the backward pass
-
 // The options of the layers seen so far. Zero-initialise.
 typedef struct aceso_options {
     struct aceso_layer_options *lists;
