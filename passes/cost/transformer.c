@@ -60,7 +60,7 @@ static double shards(const sn_transformer_setting *s, const sn_block_cost *c, sn
 
 static double copies(const sn_transformer_setting *s, const sn_block_cost *c) {
     const sn_runtime *r = s->runtime;
-    bool many = c->parameters > 0 && !r->shard_layers;
+    bool many = c->parameters > 0 && r->copies_parts;
     return many ? r->gathers * (double)s->data.ranks * s->model->device->curve->host_issue : 0;
 }
 

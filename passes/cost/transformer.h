@@ -44,7 +44,8 @@ typedef struct sn_runtime {
     bool captured;         // a CUDA graph: the host issues nothing
     bool scatter_messages; // tensor-parallel ranks send 1/tensor of a boundary each and gather it
     bool shard_layers;     // ZeRO-3 gathers a layer at once, ahead of its use (FSDP)
-    int gathers;           // ZeRO-3: collectives of one layer when it does not, into one tensor per rank
+    int gathers;           // ZeRO-3: collectives of one layer when it does not
+    bool copies_parts;     // each into one tensor per rank, which is a copy per rank
 } sn_runtime;
 
 // stages[i] of each of degrees->pipeline stages.
