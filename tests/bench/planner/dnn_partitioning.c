@@ -69,6 +69,7 @@ static json_t *read_model(const char *file, arguments *a, model *m) {
     m->capacity = argument_number(a, "--memory", json_number_at(json, "maxSizePerFPGA"));
     m->accelerators = (int)argument_number(a, "--accelerators", json_number_at(json, "maxFPGAs"));
     m->hosts = (int)argument_number(a, "--hosts", json_number_at(json, "maxCPUs"));
+    if (m->accelerators < 0 || m->hosts < 0) bad_file(file, "%d accelerators, %d hosts", m->accelerators, m->hosts);
     json_array_foreach(json_object_get(json, "nodes"), i, entry) read_node(m, entry);
     if (m->nodes.count == 0) bad_file(file, "no nodes");
     qsort(m->nodes.data, m->nodes.count, sizeof *m->nodes.data, by_id);

@@ -119,34 +119,42 @@ static void print_result(const answer *result) {
     printf(", \"seconds\": %.6f, \"peak_mb\": %.1f}\n", processor_seconds(), peak_megabytes());
 }
 
-int main(int argc, char **argv) {
-    arguments a = {argc - 1, argv + 1, sn_alloc((size_t)argc)};
-    if (argc < 2 || argument_flag(&a, "--help")) {
-        print_help();
-        return argc < 2 ? 2 : 0;
-    }
-    const char *name = argument_text(&a, "--format", "");
+static int run(arguments *a) {
+    const char *name = argument_text(a, "--format", "");
     const format *chosen = NULL;
     for (int i = 0; i < FORMATS; ++i) chosen = strcmp(formats[i]->name, name) == 0 ? formats[i] : chosen;
     if (!chosen) wrong_line("no such format", name);
     const char *file = NULL;
-    for (int i = 0; i < a.count && !file; ++i) {
-        if (!a.used[i] && a.values[i][0] != '-' && (i == 0 || a.values[i - 1][0] != '-' || a.used[i - 1])) {
-            file = a.values[i];
-            a.used[i] = true;
+    for (int i = 0; i < a->count && !file; ++i) {
+        if (!a->used[i] && a->values[i][0] != '-' && (i == 0 || a->values[i - 1][0] != '-' || a->used[i - 1])) {
+            file = a->values[i];
+            a->used[i] = true;
         }
     }
     if (!file) wrong_line("no file for format", name);
-    bool show = argument_flag(&a, "--plan");
+    bool show = argument_flag(a, "--plan");
     answer result = {0};
-    chosen->solve(file, &a, &result);
-    for (int i = 0; i < a.count; ++i) {
-        if (!a.used[i]) wrong_line("unknown argument", a.values[i]);
+    chosen->solve(file, a, &result);
+    for (int i = 0; i < a->count; ++i) {
+        if (!a->used[i]) wrong_line("unknown argument", a->values[i]);
     }
     if (result.feasible && !(fabs(result.planned - result.objective) <= 1e-9 * fabs(result.objective))) {
         bad_file(file, "the plan takes %.17g, not %.17g as planned", result.objective, result.planned);
     }
     if (show && result.plan) fputs(result.plan, stdout);
     print_result(&result);
+    sn_free(result.plan);
+    sn_free(result.parts);
     return 0;
+}
+
+int main(int argc, char **argv) {
+    arguments a = {argc - 1, argv + 1, sn_alloc((size_t)argc)};
+    int status = argc < 2 ? 2 : 0;
+    if (argc < 2 || argument_flag(&a, "--help"))
+        print_help();
+    else
+        status = run(&a);
+    sn_free(a.used);
+    return status;
 }

@@ -104,7 +104,10 @@ static void solve(const char *file, arguments *a, answer *out) {
     sn_str_putc(&parts, ']');
     if (found == 0) bad_file(file, "no such instance");
     out->plan = text.data;
-    out->parts = found > 1 ? parts.data : NULL;
+    if (found > 1)
+        out->parts = parts.data;
+    else
+        sn_str_free(&parts);
     if (list != json) json_decref(list);
     json_decref(json);
 }

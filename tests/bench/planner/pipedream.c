@@ -250,7 +250,11 @@ static void solve(const char *file, arguments *a, answer *out) {
         bandwidths = argument_numbers(a, "-b", bandwidth, LEVELS_MAX);
     if (levels == 0 || levels != bandwidths) bad_file(file, "-n and -b take one number a level");
     sn_level level[LEVELS_MAX];
-    for (int i = 0; i < levels; ++i) level[i] = (sn_level){(int)machines[i], bandwidth[i]};
+    for (int i = 0; i < levels; ++i) {
+        if (machines[i] < 1 || machines[i] > 1024 || !(bandwidth[i] > 0))
+            bad_file(file, "level %d: no machines or no bandwidth", i);
+        level[i] = (sn_level){(int)machines[i], bandwidth[i]};
+    }
     double ratio = argument_number(a, "--activation_compression_ratio", 0);
     double memory = argument_number(a, "-s", 16e9);
     read_model(file, &m);
