@@ -203,41 +203,42 @@ static bool is_computing(const peer *p) {
     return p->said.program >= 0 && (p->said.instr[0] >= 0 || p->said.instr[1] >= 0);
 }
 
-static void check_peers(sn_watch *w) {
-    double timeout = w->setup.timeout;
-    bool all_wait = true;
+// What the others say for a moment shows where they wait for the one that is gone.
+static void check_gone(sn_watch *w, const peer *p) {
+    if (w->gone_at == 0) w->gone_at = w->clock;
+    if (w->clock - w->gone_at > 1e-3 * GRACE_MS) judge(w, p, "is gone: its process has ended");
+}
+
+// Whether the rank waits for others, and has for too long.
+static bool check_alive(const sn_watch *w, const peer *p) {
+    double still = w->clock - p->moved, silent = p == &w->peers[0] ? 0 : w->clock - p->heard;
+    double used = p->said.cpu_seconds - p->cpu_moved, timeout = w->setup.timeout;
     sn_str what = {0};
+    if (silent > timeout) {
+        sn_str_printf(&what, "has not been heard of for %.0f s: its process is stopped or its machine lost", silent);
+        judge(w, p, sn_str_text(&what));
+    }
+    bool waiting = waits(w, &p->said);
+    if (is_computing(p) && !waiting && still > timeout && used < idle_share * still) {
+        sn_str_printf(&what, "hangs: no progress for %.0f s, and no processor time used", still);
+        judge(w, p, sn_str_text(&what));
+    }
+    return waiting && silent < 1 && still > timeout + bytes_under_way(w, &p->said) / slowest_link;
+}
+
+static void check_peers(sn_watch *w) {
+    bool all_wait = true;
     if (w->clock < w->quiet_until) return;
     for (int i = 0; i < w->count; i++) {
-        peer *p = &w->peers[i];
-        if (p->left || (p->socket < 0 && !p->gone && i > 0)) { // has ended, or never came
-            all_wait = false;
-            continue;
-        }
-        if (p->gone) {
-            // What the others say until then shows where they wait for it.
-            if (w->gone_at == 0) w->gone_at = w->clock;
-            if (w->clock - w->gone_at > 1e-3 * GRACE_MS) judge(w, p, "is gone: its process has ended");
-            all_wait = false;
-            continue;
-        }
-        double still = w->clock - p->moved, used = p->said.cpu_seconds - p->cpu_moved;
-        if (i > 0 && w->clock - p->heard > timeout) {
-            sn_str_printf(&what, "has not been heard of for %.0f s: its process is stopped or its machine lost",
-                          w->clock - p->heard);
-            judge(w, p, sn_str_text(&what));
-        }
-        bool waiting = waits(w, &p->said);
-        if (is_computing(p) && !waiting && still > timeout && used < idle_share * still) {
-            sn_str_printf(&what, "hangs: no progress for %.0f s, and no processor time used", still);
-            judge(w, p, sn_str_text(&what));
-        }
-        all_wait = all_wait && waiting && still > timeout + bytes_under_way(w, &p->said) / slowest_link;
+        const peer *p = &w->peers[i];
+        bool absent = p->left || p->gone || (p->socket < 0 && i > 0); // has ended, is lost, or never came
+        if (p->gone && !p->left) check_gone(w, p);
+        all_wait = !absent && check_alive(w, p) && all_wait;
     }
-    if (all_wait) {
-        sn_str_printf(&what, "all ranks have waited for each other for %.0f s", timeout);
-        judge(w, NULL, sn_str_text(&what));
-    }
+    if (!all_wait) return;
+    sn_str what = {0};
+    sn_str_printf(&what, "all ranks have waited for each other for %.0f s", w->setup.timeout);
+    judge(w, NULL, sn_str_text(&what));
 }
 
 static void accept_peer(sn_watch *w) {

@@ -72,6 +72,18 @@ for rank in 0 2; do
     says "rank $((2 - rank)) waits at step [0-9]+, micro-batch [0-2], (forward|backward): recv #[0-9]+ of (forward|backward) \\(\"/(first/Mul|second/Gemm)\""
 done
 
+# Ranks that wait for each other; the proof knows it beforehand.
+"$make" "$runner" "$kernels" 2 1 stuck data stuck || fail make
+"$sennit" prove stuck > out 2>&1 && fail "a deadlock is proved sound"
+says 'deadlock: nobody can go on; recv #0 of forward .*rank class 0 waits; recv #0 of forward .*rank class 1 waits'
+"$here/mpirun.sh" 2 ./stuck --data data --steps 10 --quiet --timeout 2 > out 2>&1 &
+launcher=$!
+ended 30
+[ $status = 1 ] || fail "status $status"
+says 'error: all ranks have waited for each other for 2 s'
+says 'rank 0 waits at step 1, micro-batch 0, forward: recv #0 of forward'
+says 'rank 1 waits at step 1, micro-batch 0, forward: recv #0 of forward'
+
 # Slow is not lost: seven seconds in one kernel, with a patience of two.
 SPIN=2:40 timeout 60 "$here/mpirun.sh" 4 ./p2_2 --data data --steps 30 --quiet --timeout 2 --log slow > out 2>&1 ||
     fail "a slow rank ends the run"

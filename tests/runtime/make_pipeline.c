@@ -1,6 +1,7 @@
 // Usage: make_pipeline RUNNER KERNELS STAGES REPLICAS STREAM DATA OUT: writes a train executable for the kernels of
 // pipeline_kernels.c, over a mesh [pp=STAGES, dp=REPLICAS], with three micro-batches in 1F1B order, and the data it
-// trains on. STAGES is 1 or 2: with one, both stages' programs are one. STREAM is "one" or "two": where ranks talk.
+// trains on. STAGES is 1 or 2: with one, both stages' programs are one. STREAM is "one" or "two": where ranks talk;
+// or "stuck": the first stage waits for what nobody sends.
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/vec.h"
@@ -14,7 +15,7 @@
 
 enum { BATCH = 12, PARTS = 3, MICRO = BATCH / PARTS, SAMPLES = 48, SLOT = 128 };
 enum { PP, DP };
-enum { H, GRAD_H }; // channels
+enum { H, GRAD_H, NOBODY_SENDS }; // channels
 enum { SCALE, RESIDUAL, GRAD1, GRAD0, UPDATE0, UPDATE1, LOSS_OF, PREDICT, KERNELS };
 static const char *const kernels[KERNELS] = {"k_scale",   "k_residual", "k_grad1", "k_grad0",
                                              "k_update0", "k_update1",  "k_loss",  "k_predict"};
@@ -30,7 +31,7 @@ static const char *const origins[KERNELS] = {"\"/first/Mul\"",
 // One rank class that is built up.
 typedef struct builder {
     sn_arena *arena;
-    bool first, last, two; // which stages it has; whether ranks talk on the second stream
+    bool first, last, two, stuck; // which stages it has; whether ranks talk on the second stream; as above
     int64_t replicas, events;
     SN_VEC(sn_buffer) buffers;
     SN_VEC(sn_resident) globals;
@@ -181,6 +182,7 @@ static void make_programs(builder *b) {
     transfer(b, b->first ? SN_INSTR_SEND : SN_INSTR_RECV, H, b->h);
     if (b->last) kernel(b, PREDICT, local, 4, b->w1, b->b1, b->h, ~b->y);
     end_program(b, "predict");
+    if (b->first && b->stuck) transfer(b, SN_INSTR_RECV, NOBODY_SENDS, b->grad_h);
     if (b->first) kernel(b, SCALE, local, 3, b->w0, b->x, ~b->h);
     transfer(b, b->first ? SN_INSTR_SEND : SN_INSTR_RECV, H, b->h);
     end_program(b, "forward");
@@ -294,7 +296,8 @@ int main(int argc, char **argv) {
     sn_arena arena = {0};
     sn_schedule classes[2];
     for (int64_t c = 0; c < stages; c++) {
-        builder b = {.arena = &arena, .replicas = replicas, .two = !strcmp(argv[5], "two")};
+        builder b = {
+            .arena = &arena, .replicas = replicas, .two = !strcmp(argv[5], "two"), .stuck = !strcmp(argv[5], "stuck")};
         b.first = c == 0, b.last = c == stages - 1;
         classes[c] = make_class(&b, stages);
     }
