@@ -37,7 +37,7 @@ sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluste
     for (int k = 0; k < blocks->n_classes; k++)
         for (int f = 0; f < e->tables[k].n_flows; f++) {
             const sn_flow *flow = &e->tables[k].flows[f];
-            if (flow->follows && flow->value->type.rank == 3) e->boundaries = 2; // along dim 0 or 1: the sequence
+            if (flow->boundary >= 0) e->boundaries = 2;
         }
     return e;
 }
@@ -50,17 +50,6 @@ void sn_evaluator_free(sn_evaluator *e) {
 
 int sn_evaluator_boundaries(const sn_evaluator *e) {
     return e->boundaries;
-}
-
-// Boundary 1 means the dim of the sequence: the one that dp does not cut.
-static int boundary_dim(const sn_evaluator *e, int boundary) {
-    if (!boundary) return 0;
-    for (int k = 0; k < e->blocks->n_classes; k++)
-        for (int f = 0; f < e->tables[k].n_flows; f++) {
-            const sn_flow *flow = &e->tables[k].flows[f];
-            if (flow->follows && flow->value->type.rank == 3) return flow->data == 1 ? 1 : 2;
-        }
-    return 0;
 }
 
 static sn_group_cut group_cut(const sn_evaluator *e, const sn_class_table *t, int g, int s, sn_cut_setting setting) {
@@ -92,7 +81,7 @@ static sn_layout_problem layout_problem(sn_evaluator *e, const sn_class_table *t
     return (sn_layout_problem){.table = t,
                                .model = &e->model,
                                .ranks = ranks,
-                               .boundary = boundary_dim(e, setting.boundary),
+                               .boundary = setting.boundary > 0,
                                .bytes = all_flow_bytes(e, t, setting)};
 }
 
@@ -110,10 +99,10 @@ static double inner_move_seconds(const sn_evaluator *e, const sn_strategy *strat
     return seconds;
 }
 
-static int parameter_cut(const sn_class_table *t, const int *choice, const sn_value *value) {
+static sn_cut parameter_cut(const sn_class_table *t, const int *choice, const sn_value *value) {
     for (int g = 0; g < t->block->n_groups; g++) {
         const sn_strategy *strategy = &t->strategies[g].list[choice[g]];
-        int need = sn_strategy_need(&t->block->groups[g], strategy, value);
+        sn_cut need = sn_strategy_need(&t->block->groups[g], strategy, value);
         if (need >= 0) return need;
     }
     return SN_UNCUT;
@@ -147,6 +136,28 @@ static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, 
     return total;
 }
 
+// Whether a strategy leaves a matrix of parameters whole on each rank.
+static bool leaves_matrix(const sn_class_table *t, int g, int s) {
+    const sn_op_group *group = &t->block->groups[g];
+    for (int i = 0; i < group->n_forward; i++)
+        for (int o = 0; o < group->forward[i]->n_operands; o++) {
+            const sn_value *value = group->forward[i]->operands[o];
+            bool matrix =
+                value->kind == SN_VALUE_GLOBAL && value->global->role == SN_ROLE_PARAMETER && value->type.rank >= 2;
+            if (matrix && t->strategies[g].list[s].forward[i].operand[o] < 0) return true;
+        }
+    return false;
+}
+
+// Memory is what tp is for as well: where a matrix can be cut, it is. Cutting the samples or the sequence alone is what
+// dp and cp do.
+static void forbid_whole_matrices(const sn_class_table *t, int g, double *seconds) {
+    bool can = false;
+    for (int s = 0; s < t->strategies[g].n; s++) can |= isfinite(seconds[s]) && !leaves_matrix(t, g, s);
+    for (int s = 0; s < t->strategies[g].n; s++)
+        if (can && leaves_matrix(t, g, s)) seconds[s] = INFINITY;
+}
+
 static void solve_class(sn_evaluator *e, int k, sn_cut_setting setting, solution *out) {
     const sn_class_table *t = &e->tables[k];
     sn_group ranks = tensor_ranks(e, setting);
@@ -156,6 +167,7 @@ static void solve_class(sn_evaluator *e, int k, sn_cut_setting setting, solution
         problem.seconds[g] = SN_NEW_N(&e->scratch, double, t->strategies[g].n);
         for (int s = 0; s < t->strategies[g].n; s++)
             problem.seconds[g][s] = strategy_seconds(e, t, g, s, setting, &ranks);
+        forbid_whole_matrices(t, g, problem.seconds[g]);
     }
     out->choice[k] = SN_NEW_N(e->arena, int, t->block->n_groups + 1);
     out->label[k] = SN_NEW_N(e->arena, int, t->n_flows + 1);
@@ -199,11 +211,11 @@ static double context_seconds(const sn_evaluator *e, const sn_class_table *t, co
         for (int r = 0; r < flow->n_readers; r++) {
             int g = flow->readers[r];
             const sn_strategy *list = t->strategies[g].list;
-            int need = sn_strategy_need(&t->block->groups[g], &list[t->context[g]], flow->value);
+            sn_cut need = sn_strategy_need(&t->block->groups[g], &list[t->context[g]], flow->value);
             if (backward && !flow->differentiable) continue;
             sn_op_kind kind = sn_move_kind(flow->context, need);
             if (kind == SN_OP_COUNT) continue;
-            int cut = sn_strategy_need(&t->block->groups[g], &list[choice[g]], flow->value);
+            sn_cut cut = sn_strategy_need(&t->block->groups[g], &list[choice[g]], flow->value);
             double bytes = flow_bytes(e, flow, setting) * setting.cp / (cut >= 0 ? setting.tp : 1);
             if (kind == SN_OP_ALL_TO_ALL) bytes /= setting.cp;
             sn_op_kind mirror = kind == SN_OP_ALL_GATHER ? SN_OP_REDUCE_SCATTER : kind;
@@ -307,11 +319,11 @@ static void add_kept(sn_evaluator *e, const sn_class_table *t, const int *choice
 
 static double input_bytes(const sn_evaluator *e, const sn_class_table *t, sn_cut_setting setting) {
     double bytes = 0;
-    int dim = boundary_dim(e, setting.boundary) - 1;
     for (int f = 0; f < t->n_flows; f++) {
         const sn_flow *flow = &t->flows[f];
         if (!flow->follows || flow->producer >= 0) continue;
-        bool cut = dim >= 0 && flow->value->type.rank > 2 && flow->value->type.dim[dim] % setting.tp == 0;
+        sn_cut along = setting.boundary ? flow->boundary : SN_UNCUT;
+        bool cut = along >= 0 && flow->value->type.dim[sn_cut_dim(along)] / sn_cut_outer(along) % setting.tp == 0;
         bytes += flow_bytes(e, flow, setting) / (cut ? setting.tp : 1);
     }
     return bytes;
@@ -323,7 +335,7 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const int *
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_parameter_ops *ops = &t->parameters[p];
         const sn_value *value = ops->parameter->value;
-        int dim = setting.tp > 1 ? parameter_cut(t, choice, value) : SN_UNCUT;
+        sn_cut dim = setting.tp > 1 ? parameter_cut(t, choice, value) : SN_UNCUT;
         double parts = dim >= 0 ? setting.tp : 1;
         out->parameters += (double)sn_type_bytes(value->type) / parts;
         out->gradients += ops->gradient_bytes / parts;
@@ -354,7 +366,7 @@ static void add_moves(sn_evaluator *e, const sn_class_table *t, const solution *
             int g = r < 0 ? flow->producer : flow->readers[r];
             sn_move_seconds moves =
                 sn_flow_moves(&problem, flow, r < 0 ? -1 : g, &t->strategies[g].list[s->choice[k][g]],
-                              sn_flow_label_at(s->label[k][f]), problem.bytes[f]);
+                              sn_flow_label_at(flow, s->label[k][f]), problem.bytes[f]);
             forward += moves.forward;
             backward += moves.backward;
         }
@@ -410,29 +422,30 @@ static const sn_value *first_result(const sn_op_group *group) {
     return group->forward[group->n_forward - 1]->results[0];
 }
 
-static void add_layout(sn_plan_layout *list, int *count, const char *name, sn_type type, int dim, int axis) {
+static void add_layout(sn_plan_layout *list, int *count, const char *name, sn_type type, sn_cut cut,
+                       const sn_mesh *mesh, int axis) {
     sn_plan_layout entry = {.name = name, .rank = type.rank};
-    if (dim >= 0) entry.layout.dim[dim] = (sn_axes)(1 << axis);
+    if (cut >= 0) sn_layout_add(mesh, &entry.layout, sn_cut_dim(cut), axis, sn_cut_outer(cut));
     list[(*count)++] = entry;
 }
 
 // Parameters that are cut, and results between groups whose layout is not what the readers alone would give.
-static void block_layouts(const sn_evaluator *e, const sn_block *block, const solution *s, int axis,
-                          sn_plan_layout *list, int *count) {
+static void block_layouts(const sn_evaluator *e, const sn_block *block, const solution *s, const sn_mesh *mesh,
+                          int axis, sn_plan_layout *list, int *count) {
     const sn_class_table *t = &e->tables[block->kind];
     for (int p = 0; p < block->n_parameters; p++) {
         const sn_value *like = t->block->parameters[p]->value;
-        int dim = parameter_cut(t, s->choice[block->kind], like);
-        if (dim >= 0) add_layout(list, count, block->parameters[p]->name, like->type, dim, axis);
+        sn_cut cut = parameter_cut(t, s->choice[block->kind], like);
+        if (cut >= 0) add_layout(list, count, block->parameters[p]->name, like->type, cut, mesh, axis);
     }
     for (int f = 0; f < t->n_flows; f++) {
         const sn_flow *flow = &t->flows[f];
         if (flow->producer < 0 || flow->value != first_result(&t->block->groups[flow->producer])) continue;
-        sn_flow_label label = sn_flow_label_at(s->label[block->kind][f]);
+        sn_flow_label label = sn_flow_label_at(flow, s->label[block->kind][f]);
         const sn_strategy *strategy = &t->strategies[flow->producer].list[s->choice[block->kind][flow->producer]];
-        int leaves = sn_strategy_leaves(&t->block->groups[flow->producer], strategy, flow->value);
+        sn_cut leaves = sn_strategy_leaves(&t->block->groups[flow->producer], strategy, flow->value);
         if (leaves != SN_PARTIAL_VALUE && label.value < 0) continue;
-        add_layout(list, count, block->groups[flow->producer].node, flow->value->type, label.value, axis);
+        add_layout(list, count, block->groups[flow->producer].node, flow->value->type, label.value, mesh, axis);
     }
 }
 
@@ -445,7 +458,7 @@ sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_cut_setting setting, co
     sn_plan_layout *list = SN_NEW_N(arena, sn_plan_layout, most + 1);
     *count = 0;
     for (int b = 0; axis >= 0 && b < e->blocks->n_blocks; b++)
-        block_layouts(e, &e->blocks->blocks[b], s, axis, list, count);
+        block_layouts(e, &e->blocks->blocks[b], s, mesh, axis, list, count);
     return list;
 }
 
@@ -454,17 +467,17 @@ const char *sn_evaluator_choice(sn_evaluator *e, sn_cut_setting setting, int blo
     const sn_class_table *t = &e->tables[b->kind];
     const solution *s = find_solution(e, setting.tp, setting.boundary);
     const sn_strategy *strategy = &t->strategies[group].list[s->choice[b->kind][group]];
-    if (setting.tp == 1 || strategy->factor < 0) return "whole on each rank of tp";
+    if (setting.tp == 1 || !strategy->cuts) return "whole on each rank of tp";
     const sn_op_group *g = &t->block->groups[group];
     const sn_op *lead = g->forward[g->lead];
     sn_str text = {0};
     sn_str_printf(&text, "%s cut over tp:", sn_op_name(lead->kind));
     for (int o = 0; o < lead->n_operands; o++) {
-        int dim = strategy->forward[g->lead].operand[o];
-        if (dim >= 0) sn_str_printf(&text, " operand %d along dim %d,", o, dim);
+        sn_cut cut = strategy->forward[g->lead].operand[o];
+        if (cut >= 0) sn_str_printf(&text, " operand %d along dim %d,", o, sn_cut_dim(cut));
     }
-    int leaves = strategy->forward[g->lead].result[0];
-    if (leaves >= 0) sn_str_printf(&text, " result along dim %d", leaves);
+    sn_cut leaves = strategy->forward[g->lead].result[0];
+    if (leaves >= 0) sn_str_printf(&text, " result along dim %d", sn_cut_dim(leaves));
     if (leaves == SN_PARTIAL_VALUE) sn_str_puts(&text, " result a partial sum");
     const char *copy = sn_arena_strdup(arena, sn_str_text(&text));
     sn_str_free(&text);

@@ -10,15 +10,15 @@
 static const double PICO = 1e12;
 
 int sn_flow_labels(const sn_flow *flow) {
-    return 2 + flow->value->type.rank;
+    return 2 + flow->n_cuts;
 }
 
-sn_flow_label sn_flow_label_at(int label) {
-    if (label >= 2) return (sn_flow_label){label - 2, label - 2};
+sn_flow_label sn_flow_label_at(const sn_flow *flow, int label) {
+    if (label >= 2) return (sn_flow_label){flow->cuts[label - 2], flow->cuts[label - 2]};
     return (sn_flow_label){SN_UNCUT, label ? SN_PARTIAL_VALUE : SN_UNCUT};
 }
 
-static double move_seconds(const sn_layout_problem *p, int from, int to, double bytes) {
+static double move_seconds(const sn_layout_problem *p, sn_cut from, sn_cut to, double bytes) {
     sn_op_kind kind = sn_move_kind(from, to);
     if (kind == SN_OP_COUNT) return 0;
     if (kind == SN_OP_ALL_TO_ALL) bytes /= (double)p->ranks->ranks;
@@ -26,12 +26,12 @@ static double move_seconds(const sn_layout_problem *p, int from, int to, double 
 }
 
 // The gradient of an operand that the strategy leaves whole is a partial sum where the op that reads it is cut.
-static int gradient_of_need(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
+static sn_cut gradient_of_need(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
     for (int i = 0; i < group->n_forward; i++)
         for (int o = 0; o < group->forward[i]->n_operands; o++) {
             if (group->forward[i]->operands[o] != value) continue;
             const sn_op *op = group->forward[i];
-            int need = strategy->forward[i].operand[o];
+            sn_cut need = strategy->forward[i].operand[o];
             if (need != SN_UNCUT) return sn_gradient_cut(need);
             for (int k = 0; k < op->n_operands; k++)
                 if (strategy->forward[i].operand[k] >= 0) return SN_PARTIAL_VALUE;
@@ -53,13 +53,13 @@ sn_move_seconds sn_flow_moves(const sn_layout_problem *p, const sn_flow *flow, i
     const sn_op_group *groups = p->table->block->groups;
     sn_move_seconds out = {0};
     if (reader < 0) {
-        int leaves = sn_strategy_leaves(&groups[flow->producer], strategy, flow->value);
+        sn_cut leaves = sn_strategy_leaves(&groups[flow->producer], strategy, flow->value);
         out.forward = move_seconds(p, leaves, label.value, bytes);
         if (flow->differentiable) out.backward = move_seconds(p, label.gradient, sn_gradient_cut(leaves), bytes);
         return out;
     }
     const sn_op_group *group = &groups[reader];
-    int need = sn_strategy_need(group, strategy, flow->value);
+    sn_cut need = sn_strategy_need(group, strategy, flow->value);
     out.forward = move_seconds(p, label.value, need, bytes);
     if (flow->differentiable)
         out.backward = move_seconds(p, gradient_of_need(group, strategy, flow->value), label.gradient, bytes);
@@ -68,13 +68,16 @@ sn_move_seconds sn_flow_moves(const sn_layout_problem *p, const sn_flow *flow, i
     return out;
 }
 
+static bool divides(const sn_layout_problem *p, const sn_flow *flow, sn_cut cut) {
+    return flow->value->type.dim[sn_cut_dim(cut)] / sn_cut_outer(cut) % p->ranks->ranks == 0;
+}
+
 static bool label_is_possible(const sn_layout_problem *p, const sn_flow *flow, int label) {
-    int dim = label - 2, wanted = 0;
-    const sn_type *type = &flow->value->type;
-    if (dim >= 0 && (type->dim[dim] % p->ranks->ranks || dim == flow->data)) return false;
-    bool fits = p->boundary && p->boundary - 1 < type->rank && type->dim[p->boundary - 1] % p->ranks->ranks == 0;
-    if (flow->follows && fits && type->rank > 2) wanted = p->boundary + 1;
-    return flow->producer < 0 || flow->leaves ? label == wanted : true;
+    sn_cut cut = sn_flow_label_at(flow, label).value;
+    if (cut >= 0 && (!divides(p, flow, cut) || cut == flow->data)) return false;
+    if (flow->producer >= 0 && !flow->leaves) return true;
+    bool along = p->boundary && flow->boundary >= 0 && divides(p, flow, flow->boundary);
+    return along ? cut == flow->boundary : label == 0;
 }
 
 static int64_t to_cost(double seconds) {
@@ -88,8 +91,8 @@ static void add_moves(const sn_layout_problem *p, sn_network *network, const int
     int64_t *costs = sn_alloc((size_t)(n * labels) * sizeof *costs);
     for (int s = 0; s < n; s++)
         for (int l = 0; l < labels; l++) {
-            sn_move_seconds moves =
-                sn_flow_moves(p, flow, reader, &p->table->strategies[g].list[s], sn_flow_label_at(l), p->bytes[f]);
+            sn_move_seconds moves = sn_flow_moves(p, flow, reader, &p->table->strategies[g].list[s],
+                                                  sn_flow_label_at(flow, l), p->bytes[f]);
             costs[s * labels + l] = to_cost(moves.forward + moves.backward);
         }
     sn_network_add_edge(network, nodes[g], flow_node, costs);
@@ -98,7 +101,7 @@ static void add_moves(const sn_layout_problem *p, sn_network *network, const int
 
 static void add_flow(const sn_layout_problem *p, sn_network *network, const int *nodes, int f) {
     const sn_flow *flow = &p->table->flows[f];
-    int64_t costs[SN_MAX_RANK + 2];
+    int64_t costs[SN_MOST_CUTS + 2];
     for (int l = 0; l < sn_flow_labels(flow); l++) costs[l] = label_is_possible(p, flow, l) ? 0 : SN_NETWORK_FORBIDDEN;
     int node = sn_network_add_node(network, sn_flow_labels(flow), costs);
     if (flow->producer >= 0) add_moves(p, network, nodes, node, f, -1);
@@ -110,7 +113,7 @@ bool sn_layout_solve(const sn_layout_problem *p, int *choice, int *flow_label) {
     sn_network network = {.limit = INT64_MAX};
     int *nodes = sn_alloc((size_t)(t->block->n_groups + 1) * sizeof *nodes);
     for (int g = 0; g < t->block->n_groups; g++) {
-        int64_t costs[SN_MAX_FACTORS + 1];
+        int64_t costs[SN_MOST_STRATEGIES];
         for (int s = 0; s < t->strategies[g].n; s++) costs[s] = to_cost(p->seconds[g][s]);
         nodes[g] = sn_network_add_node(&network, t->strategies[g].n, costs);
     }

@@ -9,13 +9,15 @@ typedef struct shadows {
     bool divides;
 } shadows;
 
-static sn_type local_type(shadows *s, sn_type type, int n, const int *dims, const int64_t *parts) {
+static sn_type local_type(shadows *s, sn_type type, int n, const sn_cut *cuts, const int64_t *parts) {
+    sn_type whole = type;
     for (int a = 0; a < n; a++) {
-        if (dims[a] < 0 || parts[a] == 1) continue;
-        if (type.dim[dims[a]] % parts[a])
+        if (cuts[a] < 0 || parts[a] == 1) continue;
+        int dim = sn_cut_dim(cuts[a]);
+        if (whole.dim[dim] / sn_cut_outer(cuts[a]) % parts[a] || type.dim[dim] % parts[a])
             s->divides = false;
         else
-            type.dim[dims[a]] /= parts[a];
+            type.dim[dim] /= parts[a];
     }
     return type;
 }
@@ -38,7 +40,8 @@ static sn_op *shadow_op(shadows *s, const sn_op *op, const sn_group_cut *cut, bo
     shadow->results = shadow->operands + op->n_operands;
     for (int v = 0; v < op->n_operands + op->n_results; v++) {
         bool result = v >= op->n_operands;
-        int dims[SN_AXIS_KINDS], at = result ? v - op->n_operands : v;
+        sn_cut dims[SN_AXIS_KINDS];
+        int at = result ? v - op->n_operands : v;
         for (int a = 0; a < SN_AXIS_KINDS; a++) {
             const sn_op_cut *c = cut_of(cut->strategy[a], backward, index);
             dims[a] = result ? c->result[at] : c->operand[at];
@@ -168,7 +171,7 @@ bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group
 }
 
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
-                                  int dim, int64_t parts, sn_arena *scratch) {
+                                  sn_cut dim, int64_t parts, sn_arena *scratch) {
     shadows s = {scratch, true};
     fused all = {0};
     for (int i = 0; i < n; i++) {
@@ -180,7 +183,7 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
             const sn_value *value =
                 v < ops[i]->n_operands ? ops[i]->operands[v] : ops[i]->results[v - ops[i]->n_operands];
             bool like = sn_shape_equal(value->type, parameter->value->type);
-            int cut = like ? dim : SN_UNCUT;
+            sn_cut cut = like ? dim : SN_UNCUT;
             shadow->operands[v] = shadow_value(&s, value, local_type(&s, value->type, 1, &cut, &parts));
         }
         sn_vec_push(&all.ops, ops[i]);
@@ -191,7 +194,7 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
 
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result) {
     shadows s = {NULL, true};
-    int dims[SN_AXIS_KINDS];
+    sn_cut dims[SN_AXIS_KINDS];
     for (int a = 0; a < SN_AXIS_KINDS; a++) dims[a] = cut->strategy[a]->forward[op].result[result];
     return (double)sn_type_bytes(
         local_type(&s, group->forward[op]->results[result]->type, SN_AXIS_KINDS, dims, cut->parts));

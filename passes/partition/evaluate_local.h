@@ -19,8 +19,8 @@ typedef struct sn_group_seconds {
 // False when a dim does not divide.
 bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
                             const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out);
-// Ops of the update or the accumulation of a parameter that is cut in `parts` along `dim` (SN_UNCUT: not at all).
+// Ops of the update or the accumulation of a parameter that is cut so in `parts`.
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
-                                  int dim, int64_t parts, sn_arena *scratch);
+                                  sn_cut cut, int64_t parts, sn_arena *scratch);
 // Bytes of a result of a forward op of the group.
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result);

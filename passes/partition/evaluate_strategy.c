@@ -7,44 +7,54 @@
 
 typedef struct draft {
     const sn_op_group *group;
-    sn_arena *arena;
-    sn_factors *forward, *backward; // per op
+    const sn_factors *forward, *backward; // per op
     sn_strategy *s;
     bool *chosen; // per forward op
     SN_VEC(sn_inner_move) moves;
 } draft;
 
-int sn_gradient_cut(int cut) {
+sn_cut sn_gradient_cut(sn_cut cut) {
     return cut == SN_PARTIAL_VALUE ? SN_UNCUT : cut;
 }
 
-static int major(const sn_dim_factors *dim) {
-    return dim->n ? dim->factor[0] : -1;
-}
+// A digit of the iteration space: a factor, and what lies outside of the cut within it.
+typedef struct digit {
+    int factor; // -1: none
+    int64_t outer;
+} digit;
 
-// Whether f is the major factor of each dim that has it: only then does a cut of f cut dims evenly.
-static bool may_cut(const sn_op *op, const sn_factors *factors, int f) {
-    if (f < 0 || factors->factor[f].kind == SN_FACTOR_WHOLE) return false;
-    for (int side = 0; side < 2; side++)
-        for (int i = 0; i < (side ? op->n_results : op->n_operands); i++) {
-            const sn_dim_factors *dims = side ? factors->result[i] : factors->operand[i];
-            int rank = side ? op->results[i]->type.rank : op->operands[i]->type.rank;
-            for (int d = 0; d < rank; d++)
-                for (int at = 1; at < dims[d].n; at++)
-                    if (dims[d].factor[at] == f) return false;
+// The digit that a cut of a dim means; none where it crosses factors, or lies in one that must stay whole.
+static digit find_digit(const sn_factors *factors, const sn_dim_factors *dim, int64_t outer) {
+    int64_t done = 1;
+    for (int i = 0; i < dim->n; i++) {
+        const sn_factor *factor = &factors->factor[dim->factor[i]];
+        int64_t inside = outer / done;
+        if (inside < factor->size) {
+            bool fits = outer % done == 0 && factor->size % inside == 0 && factor->kind != SN_FACTOR_WHOLE;
+            return fits ? (digit){dim->factor[i], inside} : (digit){-1, 0};
         }
-    return true;
+        done *= factor->size;
+    }
+    return (digit){-1, 0};
 }
 
-static void cut_op(const sn_op *op, const sn_factors *factors, int f, sn_op_cut *out) {
-    for (int i = 0; i < op->n_operands; i++)
-        for (int d = 0; d < op->operands[i]->type.rank; d++)
-            if (major(&factors->operand[i][d]) == f) out->operand[i] = (int8_t)d;
-    for (int i = 0; i < op->n_results; i++) {
-        if (factors->factor[f].kind != SN_FACTOR_PARALLEL) out->result[i] = SN_PARTIAL_VALUE;
-        for (int d = 0; d < op->results[i]->type.rank; d++)
-            if (major(&factors->result[i][d]) == f) out->result[i] = (int8_t)d;
+static sn_cut cut_of_dims(const sn_factors *factors, const sn_dim_factors *dims, int rank, digit c, sn_cut otherwise) {
+    for (int d = 0; d < rank; d++) {
+        int64_t outer = c.outer;
+        for (int i = 0; i < dims[d].n; i++) {
+            if (dims[d].factor[i] == c.factor) return sn_cut_make(d, outer);
+            outer *= factors->factor[dims[d].factor[i]].size;
+        }
     }
+    return otherwise;
+}
+
+static void cut_op(const sn_op *op, const sn_factors *factors, digit c, sn_op_cut *out) {
+    sn_cut joined = factors->factor[c.factor].kind == SN_FACTOR_PARALLEL ? SN_UNCUT : SN_PARTIAL_VALUE;
+    for (int i = 0; i < op->n_operands; i++)
+        out->operand[i] = cut_of_dims(factors, factors->operand[i], op->operands[i]->type.rank, c, out->operand[i]);
+    for (int i = 0; i < op->n_results; i++)
+        out->result[i] = cut_of_dims(factors, factors->result[i], op->results[i]->type.rank, c, joined);
 }
 
 static int forward_index(const sn_op_group *group, const sn_value *value) {
@@ -54,23 +64,23 @@ static int forward_index(const sn_op_group *group, const sn_value *value) {
     return -1;
 }
 
-int sn_strategy_leaves(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
+sn_cut sn_strategy_leaves(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
     int i = forward_index(group, value);
     return i < 0 ? SN_UNCUT : strategy->forward[i].result[value->index];
 }
 
-int sn_strategy_need(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
+sn_cut sn_strategy_need(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
     for (int i = 0; i < group->n_forward; i++)
         for (int o = 0; o < group->forward[i]->n_operands; o++)
             if (group->forward[i]->operands[o] == value) return strategy->forward[i].operand[o];
     return SN_UNCUT;
 }
 
-// The factor that a cut of dim `cut` of an operand (or result) means; -1 when the op cannot follow.
-static int factor_at(const sn_op *op, const sn_factors *factors, bool result, int which, int cut) {
-    if (cut < 0) return -1;
-    int f = major(result ? &factors->result[which][cut] : &factors->operand[which][cut]);
-    return may_cut(op, factors, f) ? f : -1;
+// The digit that a cut of an operand (or result) means; none when the op cannot follow.
+static digit digit_at(const sn_factors *factors, bool result, int which, sn_cut cut) {
+    if (cut < 0) return (digit){-1, 0};
+    const sn_dim_factors *dims = result ? factors->result[which] : factors->operand[which];
+    return find_digit(factors, &dims[sn_cut_dim(cut)], sn_cut_outer(cut));
 }
 
 // Ops before the lead: cut as some chosen op needs their result.
@@ -83,9 +93,9 @@ static void follow_needs(draft *d) {
                 const sn_use *use = &op->results[r]->uses.data[u];
                 int j = forward_index(group, use->op->n_results ? use->op->results[0] : op->results[r]);
                 if (j < 0 || !d->chosen[j] || group->forward[j] != use->op) continue;
-                int f = factor_at(op, &d->forward[i], true, r, d->s->forward[j].operand[use->index]);
-                if (f < 0) continue;
-                cut_op(op, &d->forward[i], f, &d->s->forward[i]);
+                digit c = digit_at(&d->forward[i], true, r, d->s->forward[j].operand[use->index]);
+                if (c.factor < 0) continue;
+                cut_op(op, &d->forward[i], c, &d->s->forward[i]);
                 d->chosen[i] = true;
             }
     }
@@ -98,10 +108,10 @@ static void follow_results(draft *d) {
         const sn_op *op = group->forward[i];
         for (int o = 0; o < op->n_operands && !d->chosen[i]; o++) {
             int from = forward_index(group, op->operands[o]);
-            int cut = from < 0 ? SN_UNCUT : d->s->forward[from].result[op->operands[o]->index];
-            int f = factor_at(op, &d->forward[i], false, o, cut);
-            if (f >= 0) {
-                cut_op(op, &d->forward[i], f, &d->s->forward[i]);
+            sn_cut cut = from < 0 ? SN_UNCUT : d->s->forward[from].result[op->operands[o]->index];
+            digit c = digit_at(&d->forward[i], false, o, cut);
+            if (c.factor >= 0) {
+                cut_op(op, &d->forward[i], c, &d->s->forward[i]);
                 d->chosen[i] = true;
             } else if (cut == SN_PARTIAL_VALUE && sn_op_linearity(op, o) == SN_LINEAR) {
                 d->s->forward[i].operand[o] = d->s->forward[i].result[0] = SN_PARTIAL_VALUE;
@@ -111,9 +121,9 @@ static void follow_results(draft *d) {
     }
 }
 
-static void note_move(draft *d, const sn_value *value, int from, int to, bool backward) {
+static void note_move(draft *d, const sn_value *value, sn_cut from, sn_cut to, bool backward) {
     if (from == to || from == SN_UNCUT) return; // cutting what is whole is free
-    sn_vec_push(&d->moves, (sn_inner_move){value, (int8_t)from, (int8_t)to, backward});
+    sn_vec_push(&d->moves, (sn_inner_move){value, from, to, backward});
 }
 
 static void note_forward_moves(draft *d) {
@@ -122,7 +132,7 @@ static void note_forward_moves(draft *d) {
         for (int o = 0; o < op->n_operands; o++) {
             int from = forward_index(d->group, op->operands[o]);
             if (from < 0) continue;
-            int cut = d->s->forward[from].result[op->operands[o]->index];
+            sn_cut cut = d->s->forward[from].result[op->operands[o]->index];
             note_move(d, op->operands[o], cut, d->s->forward[i].operand[o], false);
         }
     }
@@ -135,7 +145,7 @@ static int backward_index(const sn_op_group *group, const sn_value *value, int b
 }
 
 // The gradient that arrives from later groups has the shape of the result that it belongs to.
-static int arriving_cut(const draft *d, const sn_value *value) {
+static sn_cut arriving_cut(const draft *d, const sn_value *value) {
     for (int i = d->group->n_forward - 1; i >= 0; i--) {
         const sn_op *op = d->group->forward[i];
         for (int r = 0; r < op->n_results; r++)
@@ -151,7 +161,7 @@ static bool is_read_forward(const sn_op_group *group, const sn_value *value) {
     return false;
 }
 
-static int known_cut(const draft *d, const sn_value *value, int before) {
+static sn_cut known_cut(const draft *d, const sn_value *value, int before) {
     int i = backward_index(d->group, value, before);
     if (i >= 0) return d->s->backward[i].result[value->index];
     if (forward_index(d->group, value) >= 0) return sn_strategy_leaves(d->group, d->s, value);
@@ -164,16 +174,17 @@ static void follow_backward(draft *d) {
     for (int i = 0; i < d->group->n_backward; i++) {
         const sn_op *op = d->group->backward[i];
         int64_t votes[SN_MAX_FACTORS] = {0};
-        int best = -1, partial = -1;
+        digit best = {-1, 0};
+        int partial = -1;
         for (int o = 0; o < op->n_operands; o++) {
-            int cut = known_cut(d, op->operands[o], i);
-            int f = factor_at(op, &d->backward[i], false, o, cut);
+            sn_cut cut = known_cut(d, op->operands[o], i);
+            digit c = digit_at(&d->backward[i], false, o, cut);
             if (cut == SN_PARTIAL_VALUE && sn_op_linearity(op, o) != SN_NOT_LINEAR) partial = o;
-            if (f < 0) continue;
-            votes[f] += sn_type_bytes(op->operands[o]->type) + 1;
-            if (best < 0 || votes[f] > votes[best]) best = f;
+            if (c.factor < 0) continue;
+            votes[c.factor] += sn_type_bytes(op->operands[o]->type) + 1;
+            if (best.factor < 0 || votes[c.factor] > votes[best.factor]) best = c;
         }
-        if (best >= 0)
+        if (best.factor >= 0)
             cut_op(op, &d->backward[i], best, &d->s->backward[i]);
         else if (partial >= 0)
             d->s->backward[i].operand[partial] = d->s->backward[i].result[0] = SN_PARTIAL_VALUE;
@@ -185,9 +196,10 @@ static void follow_backward(draft *d) {
 static sn_op_cut *uncut(sn_arena *arena, int n, sn_op *const *ops) {
     sn_op_cut *cuts = SN_NEW_N(arena, sn_op_cut, n + 1);
     for (int i = 0; i < n; i++) {
-        cuts[i].operand = sn_arena_alloc(arena, (size_t)(ops[i]->n_operands + ops[i]->n_results + 1));
+        int values = ops[i]->n_operands + ops[i]->n_results;
+        cuts[i].operand = SN_NEW_N(arena, sn_cut, values + 1);
         cuts[i].result = cuts[i].operand + ops[i]->n_operands;
-        memset(cuts[i].operand, SN_UNCUT, (size_t)(ops[i]->n_operands + ops[i]->n_results));
+        for (int v = 0; v < values; v++) cuts[i].operand[v] = SN_UNCUT;
     }
     return cuts;
 }
@@ -198,42 +210,71 @@ static sn_factors *factors_of(sn_arena *arena, int n, sn_op *const *ops) {
     return factors;
 }
 
-static void draft_strategy(draft *d, int f) {
-    const sn_op_group *group = d->group;
-    d->s->factor = f;
-    d->s->forward = uncut(d->arena, group->n_forward, group->forward);
-    d->s->backward = uncut(d->arena, group->n_backward, group->backward);
-    if (f < 0) return;
-    d->s->masked = d->forward[group->lead].factor[f].masked;
-    memset(d->chosen, 0, (size_t)group->n_forward * sizeof *d->chosen);
-    d->moves.count = 0;
-    cut_op(group->forward[group->lead], &d->forward[group->lead], f, &d->s->forward[group->lead]);
-    d->chosen[group->lead] = true;
-    for (int round = 0; round < 2; round++) {
-        follow_needs(d);
-        follow_results(d);
+static bool is_known(const sn_op_group *group, const sn_strategies *strategies, const sn_strategy *candidate) {
+    for (int s = 0; s < strategies->n; s++) {
+        bool equal = true;
+        for (int i = 0; i < group->n_forward && equal; i++) {
+            size_t values = (size_t)(group->forward[i]->n_operands + group->forward[i]->n_results);
+            equal = memcmp(strategies->list[s].forward[i].operand, candidate->forward[i].operand,
+                           values * sizeof(sn_cut)) == 0;
+        }
+        if (equal) return true;
     }
-    note_forward_moves(d);
-    follow_backward(d);
-    d->s->n_moves = (int)d->moves.count;
-    d->s->moves = sn_arena_copy(d->arena, d->moves.data, d->moves.count * sizeof *d->moves.data);
+    return false;
+}
+
+// From one op's digit (none: nothing is cut) to the whole group; kept when it is new.
+static void add_strategy(const sn_op_group *group, sn_strategies *strategies, int seed, digit c, sn_arena *arena) {
+    if (strategies->n == SN_MOST_STRATEGIES) return;
+    sn_strategy strategy = {.cuts = c.factor >= 0,
+                            .forward = uncut(arena, group->n_forward, group->forward),
+                            .backward = uncut(arena, group->n_backward, group->backward)};
+    draft d = {.group = group, .forward = strategies->forward, .backward = strategies->backward, .s = &strategy};
+    if (strategy.cuts) {
+        d.chosen = SN_NEW_N(arena, bool, group->n_forward + 1);
+        cut_op(group->forward[seed], &d.forward[seed], c, &strategy.forward[seed]);
+        d.chosen[seed] = true;
+        for (int round = 0; round < 2; round++) {
+            follow_needs(&d);
+            follow_results(&d);
+        }
+        note_forward_moves(&d);
+        follow_backward(&d);
+        strategy.n_moves = (int)d.moves.count;
+        strategy.moves = sn_arena_copy(arena, d.moves.data, d.moves.count * sizeof *d.moves.data);
+        sn_vec_free(&d.moves);
+        if (is_known(group, strategies, &strategy)) return;
+    }
+    strategies->list[strategies->n++] = strategy;
 }
 
 sn_strategies sn_strategies_of(const sn_op_group *group, sn_arena *arena) {
-    sn_strategies out = {.list = SN_NEW_N(arena, sn_strategy, SN_MAX_FACTORS + 1)};
-    draft d = {.group = group, .arena = arena};
-    d.forward = factors_of(arena, group->n_forward, group->forward);
-    d.backward = factors_of(arena, group->n_backward, group->backward);
-    d.chosen = SN_NEW_N(arena, bool, group->n_forward + 1);
-    d.s = &out.list[out.n++];
-    draft_strategy(&d, -1);
-    for (int f = 0; group->lead >= 0 && f < d.forward[group->lead].n; f++) {
-        if (!may_cut(group->forward[group->lead], &d.forward[group->lead], f) ||
-            d.forward[group->lead].factor[f].size < 2)
-            continue;
-        d.s = &out.list[out.n++];
-        draft_strategy(&d, f);
-    }
-    sn_vec_free(&d.moves);
+    sn_strategies out = {.list = SN_NEW_N(arena, sn_strategy, SN_MOST_STRATEGIES)};
+    out.forward = factors_of(arena, group->n_forward, group->forward);
+    out.backward = factors_of(arena, group->n_backward, group->backward);
+    add_strategy(group, &out, 0, (digit){-1, 0}, arena);
+    if (group->lead < 0) return out;
+    const sn_factors *factors = &out.forward[group->lead];
+    for (int f = 0; f < factors->n; f++)
+        if (factors->factor[f].kind != SN_FACTOR_WHOLE && factors->factor[f].size > 1)
+            add_strategy(group, &out, group->lead, (digit){f, 1}, arena);
     return out;
+}
+
+void sn_strategies_follow(const sn_op_group *group, sn_strategies *strategies, const sn_value *value, sn_cut cut,
+                          bool result, sn_arena *arena) {
+    for (int s = 0; s < strategies->n; s++) {
+        const sn_strategy *known = &strategies->list[s];
+        sn_cut has = result ? sn_strategy_leaves(group, known, value) : sn_strategy_need(group, known, value);
+        if (has == cut) return;
+    }
+    for (int i = 0; i < group->n_forward; i++) {
+        const sn_op *op = group->forward[i];
+        for (int v = 0; v < (result ? op->n_results : op->n_operands); v++) {
+            if ((result ? op->results[v] : op->operands[v]) != value) continue;
+            digit c = digit_at(&strategies->forward[i], result, v, cut);
+            if (c.factor >= 0) add_strategy(group, strategies, i, c, arena);
+            return;
+        }
+    }
 }

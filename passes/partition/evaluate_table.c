@@ -75,15 +75,17 @@ static void cut_of_data(const sn_blocks *blocks, sn_flow *flow) {
     flow->data = flow->context = SN_UNCUT;
     if (!arg && !flow->follows) return;
     if (value->type.rank && value->type.dim[0] % blocks->batch == 0 && value->name && value->name[0] == '$') return;
-    if (value->type.rank && value->type.dim[0] % blocks->batch == 0) flow->data = 0;
-    if (value->type.rank >= (arg ? 2 : 3)) flow->context = 1;
+    if (value->type.rank && value->type.dim[0] % blocks->batch == 0) flow->data = sn_cut_make(0, 1);
+    bool merged = !arg && value->type.rank == 2 && value->type.dim[0] > blocks->batch;
+    if (flow->data >= 0 && merged) flow->context = sn_cut_make(0, blocks->batch);
+    if (value->type.rank >= (arg ? 2 : 3)) flow->context = sn_cut_make(1, 1);
 }
 
 static sn_flow *add_flow(builder *b, sn_class_table *t, const sn_value *value) {
     for (int i = 0; i < t->n_flows; i++)
         if (t->flows[i].value == value) return &t->flows[i];
     sn_flow *flow = &t->flows[t->n_flows++];
-    *flow = (sn_flow){.value = value, .producer = -1, .data = SN_UNCUT, .context = SN_UNCUT};
+    *flow = (sn_flow){.value = value, .producer = -1, .data = SN_UNCUT, .context = SN_UNCUT, .boundary = SN_UNCUT};
     flow->readers = SN_NEW_N(b->arena, int, t->block->n_groups);
     if (value->kind == SN_VALUE_RESULT) flow->producer = group_of(t->block, value->def);
     return flow;
@@ -94,7 +96,7 @@ static bool crosses_blocks(const sn_value *value) {
     if (value->kind != SN_VALUE_RESULT || !sn_dtype_is_float(value->type.dtype)) return false;
     for (size_t u = 0; u < value->uses.count; u++)
         if (value->uses.data[u].op->phase == SN_PHASE_BACKWARD) return true;
-    return value->def->phase == SN_PHASE_FORWARD && value->type.rank > 2;
+    return value->def->phase == SN_PHASE_FORWARD && value->type.rank >= 2;
 }
 
 static bool is_result(const sn_func *func, const sn_value *value) {
@@ -153,7 +155,7 @@ static void collect_flows(builder *b, sn_class_table *t) {
     }
 }
 
-sn_op_kind sn_move_kind(int from, int to) {
+sn_op_kind sn_move_kind(sn_cut from, sn_cut to) {
     if (from == to || from == SN_UNCUT) return SN_OP_COUNT;
     if (from == SN_PARTIAL_VALUE) return to == SN_UNCUT ? SN_OP_ALL_REDUCE : SN_OP_REDUCE_SCATTER;
     return to >= 0 ? SN_OP_ALL_TO_ALL : SN_OP_ALL_GATHER;
@@ -173,7 +175,7 @@ static void choose_data_axis(const sn_class_table *t, bool context, int *choice)
                 double bytes = (double)sn_type_bytes(flow->value->type) + 1;
                 bool reads = false;
                 for (int r = 0; r < flow->n_readers; r++) reads |= flow->readers[r] == g;
-                int have = context ? flow->context : flow->data;
+                sn_cut have = context ? flow->context : flow->data;
                 if (reads && have >= 0 && sn_strategy_need(group, strategy, flow->value) != have) moved += bytes;
                 bool makes = flow->producer == g;
                 if (makes && sn_strategy_leaves(group, strategy, flow->value) == SN_PARTIAL_VALUE) moved += bytes;
@@ -182,7 +184,7 @@ static void choose_data_axis(const sn_class_table *t, bool context, int *choice)
         }
         for (int f = 0; f < t->n_flows; f++) {
             if (t->flows[f].producer != g) continue;
-            int cut = sn_strategy_leaves(group, &t->strategies[g].list[choice[g]], t->flows[f].value);
+            sn_cut cut = sn_strategy_leaves(group, &t->strategies[g].list[choice[g]], t->flows[f].value);
             *(context ? &t->flows[f].context : &t->flows[f].data) = cut >= 0 ? cut : SN_UNCUT;
         }
     }
@@ -210,6 +212,51 @@ static bool *find_weight_only(builder *b, const sn_op_group *group) {
     return weight;
 }
 
+// Cuts that one side of a flow may have and the other does not know yet: digits of fused and of merged dims.
+static void exchange_cuts(builder *b, sn_class_table *t) {
+    const sn_op_group *groups = t->block->groups;
+    for (int f = 0; f < t->n_flows; f++) {
+        const sn_flow *flow = &t->flows[f];
+        sn_strategies *producer = flow->producer >= 0 ? &t->strategies[flow->producer] : NULL;
+        for (int r = 0; r < flow->n_readers; r++) {
+            int g = flow->readers[r];
+            sn_strategies *reader = &t->strategies[g];
+            for (int s = 0; producer && s < producer->n; s++) {
+                sn_cut cut = sn_strategy_leaves(&groups[flow->producer], &producer->list[s], flow->value);
+                if (cut >= 0) sn_strategies_follow(&groups[g], reader, flow->value, cut, false, b->arena);
+            }
+            for (int s = 0; producer && s < reader->n; s++) {
+                sn_cut cut = sn_strategy_need(&groups[g], &reader->list[s], flow->value);
+                if (cut >= 0) sn_strategies_follow(&groups[flow->producer], producer, flow->value, cut, true, b->arena);
+            }
+            if (flow->context >= 0)
+                sn_strategies_follow(&groups[g], reader, flow->value, flow->context, false, b->arena);
+        }
+    }
+}
+
+static void add_cut(sn_flow *flow, sn_cut cut) {
+    for (int i = 0; i < flow->n_cuts; i++)
+        if (flow->cuts[i] == cut) return;
+    if (cut >= 0 && flow->n_cuts < SN_MOST_CUTS) flow->cuts[flow->n_cuts++] = cut;
+}
+
+static void note_cuts(const builder *b, const sn_class_table *t, sn_flow *flow) {
+    const sn_type *type = &flow->value->type;
+    if (flow->follows && flow->data >= 0 && type->rank == 3)
+        flow->boundary = sn_cut_make(sn_cut_dim(flow->data) == 1 ? 0 : 1, 1);
+    if (flow->follows && flow->data >= 0 && type->rank == 2 && type->dim[0] > b->blocks->batch)
+        flow->boundary = sn_cut_make(0, b->blocks->batch);
+    add_cut(flow, flow->boundary);
+    for (int s = 0; flow->producer >= 0 && s < t->strategies[flow->producer].n; s++)
+        add_cut(flow, sn_strategy_leaves(&t->block->groups[flow->producer], &t->strategies[flow->producer].list[s],
+                                         flow->value));
+    for (int r = 0; r < flow->n_readers; r++)
+        for (int s = 0; s < t->strategies[flow->readers[r]].n; s++)
+            add_cut(flow, sn_strategy_need(&t->block->groups[flow->readers[r]],
+                                           &t->strategies[flow->readers[r]].list[s], flow->value));
+}
+
 static void build_class(builder *b, sn_class_table *t, const sn_block *block) {
     t->block = block;
     t->strategies = SN_NEW_N(b->arena, sn_strategies, block->n_groups);
@@ -221,8 +268,10 @@ static void build_class(builder *b, sn_class_table *t, const sn_block *block) {
         t->weight_only[g] = find_weight_only(b, &block->groups[g]);
     }
     collect_flows(b, t);
+    for (int round = 0; round < 3; round++) exchange_cuts(b, t);
     choose_data_axis(t, false, t->data);
     choose_data_axis(t, true, t->context);
+    for (int f = 0; f < t->n_flows; f++) note_cuts(b, t, &t->flows[f]);
     t->parameters = SN_NEW_N(b->arena, sn_parameter_ops, block->n_parameters + 1);
     for (int p = 0; p < block->n_parameters; p++) {
         const sn_parameter_ops *ops = parameter_of(b, block->parameters[p]->name);

@@ -3,16 +3,21 @@
 #include "passes/partition/evaluate.h"
 #include "passes/partition/evaluate_strategy.h"
 
+enum { SN_MOST_CUTS = 14 };
+
 // A value that crosses groups. The groups that read it agree on one layout for it.
 typedef struct sn_flow {
     const sn_value *value;
     int producer; // group; -1 when it comes from outside the block
     int n_readers;
     int *readers;
-    bool leaves;         // a later block, or the function's result, reads it
-    bool follows;        // lies between blocks: has their layout
-    bool differentiable; // its gradient flows back
-    int data, context;   // the dim that the axes dp and cp cut, or SN_UNCUT
+    bool leaves;          // a later block, or the function's result, reads it
+    bool follows;         // lies between blocks: has their layout
+    bool differentiable;  // its gradient flows back
+    sn_cut data, context; // by the axes dp and cp
+    sn_cut boundary;      // of what lies between blocks: along the sequence
+    int n_cuts;
+    sn_cut cuts[SN_MOST_CUTS]; // that its producer or a reader may have
 } sn_flow;
 
 typedef struct sn_parameter_ops {
@@ -34,7 +39,7 @@ typedef struct sn_class_table {
 
 sn_class_table *sn_class_tables(const sn_blocks *blocks);
 // The move of a tensor between two layouts of one axis: the collective, or SN_OP_COUNT when it takes none.
-sn_op_kind sn_move_kind(int from, int to);
+sn_op_kind sn_move_kind(sn_cut from, sn_cut to);
 
 // evaluate_layout.c: the strategy over tp of each group of a class. seconds[g][s] is what group g costs under s;
 // bytes[f] what flow f has on a rank before tp cuts it. False when nothing is possible.
@@ -42,7 +47,7 @@ typedef struct sn_layout_problem {
     const sn_class_table *table;
     const sn_cost_model *model;
     const sn_group *ranks; // of tp
-    int boundary;
+    bool boundary;         // cut along the sequence
     double **seconds;
     const double *bytes;
 } sn_layout_problem;
@@ -50,10 +55,11 @@ bool sn_layout_solve(const sn_layout_problem *problem, int *choice, int *flow_la
 
 // A label of a flow: how its value and its gradient lie while it is read.
 typedef struct sn_flow_label {
-    int value, gradient;
+    sn_cut value, gradient;
 } sn_flow_label;
-sn_flow_label sn_flow_label_at(int label); // 0 whole, 1 whole with a partial gradient, 2 + d cut along dim d
-int sn_flow_labels(const sn_flow *flow);   // how many
+// 0: whole, 1: whole with a partial gradient, 2 + i: cuts[i].
+sn_flow_label sn_flow_label_at(const sn_flow *flow, int label);
+int sn_flow_labels(const sn_flow *flow); // how many
 // Seconds of the moves of a flow: {forward, backward}. `reader` -1: between the producer and the label.
 typedef struct sn_move_seconds {
     double forward, backward;

@@ -187,7 +187,7 @@ static double cost_of_choice(const sn_layout_problem *p, const int *choice, cons
         for (int r = flow->producer >= 0 ? -1 : 0; r < flow->n_readers; r++) {
             int g = r < 0 ? flow->producer : flow->readers[r];
             sn_move_seconds s = sn_flow_moves(p, flow, r < 0 ? -1 : g, &p->table->strategies[g].list[choice[g]],
-                                              sn_flow_label_at(label[f]), p->bytes[f]);
+                                              sn_flow_label_at(flow, label[f]), p->bytes[f]);
             total += s.forward + s.backward;
         }
     }
