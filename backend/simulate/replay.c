@@ -56,7 +56,7 @@ static void choose_ranks(builder *b) {
     size_t tasks = 0, classes = all->classes.count;
     for (size_t c = 0; c < classes; c++) tasks += count_tasks(&all->classes.items[c], b->request->sequence);
     tasks = tasks / classes * (size_t)ranks;
-    b->out->whole = b->request->cores > 0 || (ranks <= MOST_RANKS && tasks <= MOST_TASKS);
+    b->out->whole = b->request->cores > 0 || (!b->request->by_class && ranks <= MOST_RANKS && tasks <= MOST_TASKS);
     b->out->n_ranks = b->out->whole ? (size_t)ranks : classes;
     b->out->ranks = SN_NEW_N(b->arena, sn_replay_rank, b->out->n_ranks);
     for (size_t i = 0; i < b->out->n_ranks; i++) {

@@ -11,6 +11,7 @@ typedef struct sn_replay_request {
     double cores;         // of a node whose ranks share its cores; 0: each rank has its device
     double turn;          // passes/simulate/engine.h
     const char *sequence; // "step"
+    bool by_class;        // one rank of each class alone, however few there are
 } sn_replay_request;
 
 // A task of the engine: an instruction of a rank, or a message on its way (instr -1).
