@@ -78,9 +78,27 @@ static double attention_seconds(const sn_device *device, const sn_op *op, sn_wor
     return fmax(work.flops / rate, stream_seconds(device, curve, work.bytes)) + curve->start;
 }
 
+// A fused kernel streams. A contraction that the CPU's runtime has no library call for is in one, too; other devices
+// have a library for it.
+static double kernel_seconds(const sn_device *device, const sn_op *op, sn_work work) {
+    const sn_curve *curve = device->curve;
+    sn_arena scratch = {0};
+    double seconds = 0;
+    SN_FOR_OPS(inner, sn_op_func(op, "body")) {
+        if (device->cores == 1 || !sn_op_is_contraction(inner->kind)) continue;
+        sn_work part = sn_op_work(inner, &scratch);
+        seconds += sn_analytic_op(device, inner, part);
+        work.flops -= part.flops;
+    }
+    sn_arena_free(&scratch);
+    double rest = fmax(work.flops / device->vector_flops, stream_seconds(device, curve, work.bytes));
+    return (seconds > 0 ? fmax(seconds, rest) : rest) + curve->start;
+}
+
 double sn_analytic_op(const sn_device *device, const sn_op *op, sn_work work) {
     const sn_curve *curve = device->curve;
     if (sn_op_is_free(op->kind)) return 0;
+    if (op->kind == SN_OP_KERNEL) return kernel_seconds(device, op, work);
     if (op->kind == SN_OP_MATMUL) return matmul_seconds(device, op);
     if (op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD) return attention_seconds(device, op, work);
     double rate = device->vector_flops;
