@@ -37,7 +37,7 @@ typedef struct sn_plan_stage {
 } sn_plan_stage;
 
 // The layout of a parameter (by its initializer's name) or of the first result of an ONNX node (by the node's name).
-// Everything else follows by propagation.
+// Axes that cut the data need not be stated of results. Everything else follows by propagation.
 typedef struct sn_plan_layout {
     const char *name;
     int rank;

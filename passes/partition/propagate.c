@@ -112,8 +112,33 @@ static double local_bytes(const query *q, const sn_value *value, sn_layout layou
     return (double)sn_type_bytes(value->type) / (double)sn_mesh_size(q->d->mesh, sn_layout_axes(layout));
 }
 
-// The target, with what it leaves partial of a result.
-static sn_layout target_of(sn_layout target, sn_layout result) {
+// Axes that cut the data cut all that follows from it, whether a target speaks of them or not: what it says is of a
+// rank's part of the batch. Inside of that, in nested blocks, or beside it.
+static sn_layout keep_data_axes(const sn_mesh *mesh, sn_layout target, sn_layout result, sn_type type) {
+    static const char *const names[] = {"dp", "cp", "ep"};
+    for (int i = 0; i < 3; i++) {
+        int64_t outers[SN_MAX_AXES];
+        int axis = sn_mesh_axis(mesh, names[i]), dim = axis < 0 ? -1 : sn_layout_dim_of(result, axis);
+        if (dim < 0 || sn_layout_dim_of(target, axis) >= 0) continue;
+        sn_layout_outers(mesh, result, dim, outers);
+        sn_layout nested = target, beside = target;
+        nested.dim[dim] |= (sn_axes)(1 << axis);
+        sn_layout_add(mesh, &beside, dim, axis, outers[axis]);
+        bool blocks = !result.outer[axis]; // of all axes that would then cut the dim
+        for (int a = 0; a < mesh->n_axes; a++) blocks &= !(target.dim[dim] >> a & 1) || !target.outer[a];
+        if (blocks && sn_layout_divides(mesh, nested, dim, type.dim[dim]))
+            target = nested;
+        else if (sn_layout_divides(mesh, beside, dim, type.dim[dim]))
+            target = beside;
+    }
+    return target;
+}
+
+// The target of an activation, or of a gradient, with what it leaves partial of a result.
+static sn_layout target_of(const query *q, sn_layout result) {
+    const sn_value *value = q->op->results[0];
+    sn_layout target = *q->target;
+    if (value->def->phase == SN_PHASE_FORWARD) target = keep_data_axes(q->d->mesh, target, result, value->type);
     target.partial &= result.partial & (sn_axes)~sn_layout_axes(target);
     target.partial_kind = result.partial_kind;
     return target;
@@ -141,7 +166,7 @@ static double cost_of(const query *q) {
         const sn_value *value = q->op->results[i];
         sn_layout layout = result_layout(q, i, passing), summed = layout;
         summed.partial = 0;
-        if (i == 0 && q->target) summed = target_of(*q->target, layout);
+        if (i == 0 && q->target) summed = target_of(q, layout);
         bytes += sn_relayout_bytes(q->d->mesh, value->type, layout, summed);
         bytes += local_share * local_bytes(q, value, layout);
     }
@@ -230,9 +255,11 @@ static void join_weights(query *q) {
 }
 
 // The first result in the layout that is wanted of it, for all that reads it.
-static void meet_target(sn_distributor *d, sn_op *op, sn_layout target) {
+static void meet_target(const query *q) {
+    sn_distributor *d = q->d;
+    sn_op *op = q->op;
     sn_value *value = op->results[0];
-    target = target_of(target, value->layout);
+    sn_layout target = target_of(q, value->layout);
     if (sn_layout_equal(value->layout, target)) return;
     if (d->trial) {
         sn_distribute_move(d, op->func, op, value, value->layout, target);
@@ -306,5 +333,5 @@ void sn_distribute_op(sn_distributor *d, sn_op *op) {
         op->results[i]->layout = result_layout(&q, i, passing);
         d->touched += local_bytes(&q, op->results[i], op->results[i]->layout);
     }
-    if (q.target) meet_target(d, op, *q.target);
+    if (q.target) meet_target(&q);
 }

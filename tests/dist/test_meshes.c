@@ -85,7 +85,8 @@ static void test_sequence_parallel(void **state) {
     assert_true(sn_plan_from_outline("dp=2,tp=2", &s.diags, &plan));
     sn_plan_layout layouts[32];
     plan.layouts = layouts;
-    for (int i = 0; i < 5; i++) layouts[plan.n_layouts++] = (sn_plan_layout){stream[i], 3, {.dim = {1, 2}}};
+    for (int i = 0; i < 5; i++)
+        layouts[plan.n_layouts++] = (sn_plan_layout){stream[i], 3, {.dim = {i % 2, 2}}}; // dp may be left out
     for (size_t i = 0; i < one.module->globals.count; i++) {
         const sn_global *global = one.module->globals.data[i];
         const char *name = global->name;
