@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 static void die_of_hunger(size_t bytes) {
-    fprintf(stderr, "sennit: out of memory (asked for %zu bytes)\n", bytes);
+    fprintf(stderr, "sennit: out of memory (asked for %zu bytes); smaller batches and shorter sequences need less\n",
+            bytes);
     _Exit(1);
 }
 

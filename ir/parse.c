@@ -804,14 +804,16 @@ static bool map_source(sn_map *files, const char *folder, const char *path, sn_m
 static void load_sources(sn_module *module, const char *path, sn_diags *diags) {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    sn_map files = {0};
+    sn_map files = {0}, missing = {0};
     for (size_t i = 0; i < module->globals.count; i++) {
         sn_global *global = module->globals.data[i];
         sn_mapped_file file;
         if (global->source.kind != SN_SOURCE_FILE) continue;
         int64_t bytes = sn_type_bytes(global->value->type), offset = global->source.offset;
         if (!map_source(&files, folder, global->source.path, &file)) {
-            sn_warning(diags, "W0801", global->source.path, "passes treat the values of @NAME as unknown",
+            if (sn_map_has(&missing, global->source.path)) continue;
+            sn_map_put(&missing, global->source.path, global);
+            sn_warning(diags, "W0801", global->source.path, "passes treat its values as unknown",
                        "the file of @%s cannot be read", global->name);
         } else if (offset > (int64_t)file.bytes || bytes > (int64_t)file.bytes - offset) {
             sn_error(diags, "E0803", global->source.path, NULL, "@%s ends behind the end of its file", global->name);
@@ -823,6 +825,7 @@ static void load_sources(sn_module *module, const char *path, sn_diags *diags) {
     }
     for (size_t i = 0; i < files.count; i++) sn_free(files.entries[i].value);
     sn_map_free(&files);
+    sn_map_free(&missing);
     free(folder);
 }
 

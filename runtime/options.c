@@ -5,7 +5,7 @@
 #include <string.h>
 
 const sn_option sn_run_option_table[] = {
-#define X(member, spelling, type, initial, value, help) {spelling, value, help},
+#define X(member, spelling, type, runs, initial, value, help) {spelling, value, help},
     SN_RUN_OPTIONS(X)
 #undef X
 };
@@ -13,7 +13,7 @@ const size_t sn_run_option_count = sizeof sn_run_option_table / sizeof *sn_run_o
 
 void sn_run_options_init(sn_run_options *options) {
     *options = (sn_run_options){
-#define X(member, spelling, type, initial, ...) .member = initial,
+#define X(member, spelling, type, runs, initial, ...) .member = initial,
         SN_RUN_OPTIONS(X)
 #undef X
     };

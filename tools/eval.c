@@ -1,4 +1,5 @@
 // `sennit eval`: the model's outputs on data, forward only.
+#include "base/vec.h"
 #include "tools/launch.h"
 #include "tools/passes.h"
 #include "tools/training.h"
@@ -22,8 +23,14 @@ static int evaluate(const sn_options *options, sn_diags *diags) {
                             .batch = DEFAULT_BATCH,
                             .inference = true};
     if (sn_train_compile(options, &build, diags)) {
-        const char *arguments[] = {"--data", sn_options_text(options, "data", NULL), "--predictions", output, NULL};
-        sn_status status = sn_launch(build.output, 1, arguments, &exit_status);
+        SN_VEC(const char *) line = {0};
+        for (const char *const *given = sn_train_run_arguments(options, &diags->arena); *given; given++)
+            sn_vec_push(&line, *given);
+        sn_vec_push(&line, "--predictions");
+        sn_vec_push(&line, output);
+        sn_vec_push(&line, NULL);
+        sn_status status = sn_launch(build.output, 1, line.data, &exit_status);
+        sn_vec_free(&line);
         if (status) sn_error(diags, "E0702", NULL, NULL, "%s", sn_status_message(status));
         sn_status_free(status);
     }

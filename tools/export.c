@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 // The checkpoint's file: itself, or the newest one of a folder.
 static sn_status find_checkpoint(const char *given, sn_arena *arena, const char **out) {
@@ -62,6 +63,11 @@ static void export_open(const sn_options *options, const sn_safetensors *checkpo
     const char *path = sn_options_text(options, "model", note && *note ? note : NULL);
     if (!path) {
         sn_error(diags, "E0711", NULL, "--model MODEL.onnx", "the checkpoint does not say which model it belongs to");
+        return;
+    }
+    if (!sn_options_has(options, "model") && access(path, R_OK) != 0) {
+        sn_error(diags, "E0711", path, "--model MODEL.onnx says where it is now",
+                 "the model that was trained is not where it was");
         return;
     }
     sn_onnx_model *model = sn_onnx_open(path, diags);

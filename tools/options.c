@@ -7,7 +7,11 @@ enum {
 #include "tools/commands.def"
 #undef SN_COMMAND
     BUILD = TRAIN | COMPILE | VERIFY,
-    RUN = TRAIN | COMPILE | VERIFY | EVAL, // `compile` fixes them in the executable; its command line overrides them
+    // Options of a run: `compile` fixes them in the executable, whose command line overrides them. An executable alone
+    // takes those of forward runs: `sennit eval` has its own.
+    RUN_TRAINING = BUILD,
+    RUN_ANY = BUILD | EVAL,
+    RUN_FORWARD = 0,
 };
 
 // The types of the run options' table in terms of the parser's.
@@ -22,7 +26,7 @@ const sn_option_spec sn_option_table[] = {
 #define SN_OPTION(name, letter, type, value, commands, help) {name, letter, SN_OPTION_##type, value, commands, help},
 #include "tools/options.def"
 #undef SN_OPTION
-#define X(member, spelling, type, otherwise, value, help) {spelling, 0, RUN_TYPE_##type, value, RUN, help},
+#define X(member, spelling, type, runs, otherwise, value, help) {spelling, 0, RUN_TYPE_##type, value, RUN_##runs, help},
     SN_RUN_OPTIONS(X)
 #undef X
 };

@@ -1,14 +1,41 @@
 // `sennit train`: compiles a training executable and runs it on this machine.
+#include "runtime/options.h"
 #include "tools/launch.h"
 #include "tools/passes.h"
 #include "tools/training.h"
 #include "tools/workplace.h"
 
+#include <string.h>
+#include <unistd.h>
+
+// What is wrong with the run is said before anything is compiled for it.
+static bool check_run(const sn_options *options, sn_diags *diags) {
+    sn_run_options run;
+    sn_run_options_init(&run);
+    sn_status status = SN_OK;
+    for (const char *const *a = sn_train_run_arguments(options, &diags->arena); !status && *a; a++) {
+        bool has_value = a[1] && strncmp(a[1], "--", 2) != 0;
+        status = sn_run_options_set(&run, *a + 2, has_value ? a[1] : NULL);
+        a += has_value;
+    }
+    if (!status) status = sn_run_options_check(&run);
+    if (status)
+        fprintf(stderr, "sennit train: %s\n`sennit train --help` lists what a run takes\n", sn_status_message(status));
+    bool good = !status, looks = run.profile || run.trace;
+    sn_status_free(status);
+    if (good && !run.checkpoint && !run.log && !run.save_gradients && !looks && !isatty(STDOUT_FILENO))
+        sn_warning(diags, "W0704", NULL, "--checkpoint DIR keeps them, --log FILE keeps the losses",
+                   "nothing of this run is kept: neither the trained weights nor the losses");
+    return good;
+}
+
 // Without -o the executable lives for the run alone.
 static int train(const sn_options *options, sn_diags *diags) {
     int exit_status = 0, ranks = sn_train_ranks(options, diags);
+    if (!ranks) return 1;
+    if (!check_run(options, diags)) return 2;
     const char *output = sn_options_text(options, "output", NULL), *folder = NULL;
-    if (!ranks || (!output && !(folder = sn_workplace_make(diags)))) return 1;
+    if (!output && !(folder = sn_workplace_make(diags))) return 1;
     sn_train_build build = {.output = output ? output : sn_arena_printf(&diags->arena, "%s/train", folder)};
     if (sn_train_compile(options, &build, diags)) {
         sn_diags_print(diags, 0, sn_options_has(options, "remarks"), stderr);

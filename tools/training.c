@@ -293,7 +293,10 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
     if (!build->inference) sn_onnx_check_training(out->source.model, out->module, mode, diags);
     out->model_hash = sn_model_hash(out->module);
     sn_pass_context context = {.diags = diags, .training = &out->training, .plan = plan, .plugins = out->plugins};
-    return run_passes(options, build, out->module, &context) && out->module->form == SN_FORM_SCHED;
+    if (!run_passes(options, build, out->module, &context)) return false;
+    if (out->module->form == SN_FORM_SCHED) return true;
+    sn_warning(diags, "W0703", NULL, NULL, "the passes ended before there was a program to run: nothing was compiled");
+    return false;
 }
 
 void sn_train_step_free(sn_train_step *step) {

@@ -2,6 +2,7 @@
 
 #include "backend/llvm/emit.h"
 #include "base/alloc.h"
+#include "base/file.h"
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Core.h>
@@ -137,8 +138,14 @@ static sn_status write_object(const job *j, LLVMContextRef context, LLVMTargetMa
     LLVMModuleRef module = NULL;
     char *message = NULL;
     sn_status status = build_module(context, j->kernels, j->n, j->first, j->stride, j->target, machine, &module);
-    if (!status && LLVMTargetMachineEmitToFile(machine, module, j->path, LLVMObjectFile, &message))
+    LLVMMemoryBufferRef object = NULL;
+    // Through memory: LLVM ends the process when it cannot write a file.
+    if (!status && LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object))
         status = from_llvm(j->path, message);
+    if (object) {
+        status = sn_file_write(j->path, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
+        LLVMDisposeMemoryBuffer(object);
+    }
     LLVMDisposeModule(module);
     return status;
 }
