@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Outlines whose bound is further from the best are compared by that bound alone.
+static const double WORTH_PRICING = 1.12;
+
 // Stages looked at by exact searches; deterministic, unlike a limit of seconds.
 static const long MOST_WORK = 20000000;
 
@@ -180,7 +183,7 @@ static void consider(run *r, sn_candidate *c, const sn_block_cost *costs) {
     double *paces = r->search->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
     sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
     c->bound = sn_price_bound(r->search, c, &x);
-    if (c->bound < r->best * 1.25) {
+    if (c->bound < r->best * WORTH_PRICING) {
         int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
         sn_stages_even(&x, cut);
         sn_price(r->search, c, &x, cut, NULL);

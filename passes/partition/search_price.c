@@ -134,13 +134,17 @@ static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chu
     double limit = x->limits ? x->limits[rank] : x->limit, total = 0;
     for (int c = 0; c < chunks; c++) {
         int stage = c * pp + rank;
+        sn_stage_report report;
         remat[stage] = x->least_remat;
+        total += sn_stage_with(x, stage, cut[stage], cut[stage + 1], x->least_remat, &report);
+    }
+    for (int c = 0; c < chunks && total > limit; c++) {
+        int stage = c * pp + rank;
         for (int k = 0; k < SN_REMAT_COUNT; k++) {
             sn_stage_report report;
             choices[c].bytes[k] = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
             choices[c].again[k] = report.again;
         }
-        total += choices[c].bytes[x->least_remat];
     }
     while (total > limit) {
         int chunk = -1, kind = 0;
