@@ -99,7 +99,7 @@ static double least_fitting(const table *t, const double *before, const double *
                             int m) {
     double least = INFINITY;
     for (int k = 0; k < j; ++k) {
-        double larger = fmax(before[k], stage[k]);
+        double larger = before[k] > stage[k] ? before[k] : stage[k];
         if (larger < least && fits(t, k + 1, j, machines_behind, m)) least = larger;
     }
     return least;

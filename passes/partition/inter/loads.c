@@ -250,22 +250,50 @@ static ways find_ways(const loads *l, int from) {
     return w;
 }
 
+// The first cut behind `from` of at least so much accelerator time.
+static int first_of_time(const loads *l, int from, double time) {
+    int low = from + 1, high = l->ideals.count;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (l->cuts[middle].accelerator < time) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool contains(const loads *l, int from, int to) {
+    return sn_ideal_within(&l->ideals, sn_ideal(&l->ideals, from), sn_ideal(&l->ideals, to));
+}
+
+static void extend_by_accelerator(loads *l, int from, double least) {
+    const cut *start = &l->cuts[from];
+    for (int to = first_of_time(l, from, least); to < l->ideals.count; ++to) {
+        const cut *c = &l->cuts[to];
+        double time = c->accelerator - start->accelerator;
+        if (time >= l->bound) break;
+        if (time + fabs(c->crossing - start->crossing) >= l->bound || !contains(l, from, to)) continue;
+        double load = accelerator_load(l, from, to);
+        if (load < l->bound) relax(l, from, to, load, INFINITY);
+    }
+}
+
+static void extend_by_host(loads *l, int from) {
+    const cut *start = &l->cuts[from];
+    double most = start->accelerator + l->absorbed[l->p->hosts] + 1e-9 * l->total;
+    for (int to = from + 1; to < l->ideals.count && l->cuts[to].accelerator <= most; ++to) {
+        if (l->cuts[to].host - start->host >= l->bound || !contains(l, from, to)) continue;
+        double load = host_load(l, from, to);
+        if (load < l->bound) relax(l, from, to, INFINITY, load);
+    }
+}
+
 static void extend(loads *l, int from) {
     ways w = find_ways(l, from);
-    if (!w.accelerator && !w.host) return;
-    const cut *start = &l->cuts[from];
-    double most = start->accelerator + fmax(l->bound, l->absorbed[l->p->hosts]);
-    for (int to = from + 1; to < l->ideals.count && l->cuts[to].accelerator <= most; ++to) {
-        const cut *c = &l->cuts[to];
-        bool by_host = w.host && c->host - start->host < l->bound;
-        bool by_accelerator = w.accelerator && c->accelerator >= w.least_accelerator &&
-                              c->accelerator - start->accelerator + fabs(c->crossing - start->crossing) < l->bound;
-        if (!by_host && !by_accelerator) continue;
-        if (!sn_ideal_within(&l->ideals, sn_ideal(&l->ideals, from), sn_ideal(&l->ideals, to))) continue;
-        double host = by_host ? host_load(l, from, to) : INFINITY;
-        double accelerator = by_accelerator ? accelerator_load(l, from, to) : INFINITY;
-        if (accelerator < l->bound || host < l->bound) relax(l, from, to, accelerator, host);
-    }
+    if (w.accelerator) extend_by_accelerator(l, from, w.least_accelerator);
+    if (w.host) extend_by_host(l, from);
 }
 
 static void run(loads *l, double bound) {

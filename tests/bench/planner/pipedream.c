@@ -15,7 +15,8 @@ enum { STATES_MAX = 1500, LEVELS_MAX = 4 };
 typedef struct model {
     const char *file;
     profile graph;
-    bool *reaches; // [nodes][nodes] a path of one edge or more
+    int *first_edge, *edge_to; // [nodes + 1], [edges]
+    bool *reaches;             // [nodes][nodes] a path of one edge or more
     int source;
     sn_ideals states;
     bool linear; // the states are those of one order alone
@@ -43,8 +44,23 @@ static void remove_placeless(profile *p) {
     sn_free(unused);
 }
 
+static void sort_edges(model *m) {
+    size_t n = m->graph.nodes.count, count = m->graph.edges.count;
+    m->first_edge = sn_alloc(sizeof(int) * (n + 1));
+    m->edge_to = sn_alloc(sizeof(int) * (count + 1));
+    int end = 0;
+    for (size_t node = 0; node < n; ++node) {
+        m->first_edge[node] = end;
+        for (size_t i = 0; i < count; ++i) {
+            if (m->graph.edges.data[i].from == (int)node) m->edge_to[end++] = m->graph.edges.data[i].to;
+        }
+    }
+    m->first_edge[n] = end;
+}
+
 static void find_paths(model *m) {
     size_t n = m->graph.nodes.count;
+    sort_edges(m);
     int *order = sn_alloc(sizeof(int) * (n + 1));
     m->reaches = sn_alloc(n * n + 1);
     if (!sn_ideals_linearize((int)n, m->graph.edges.data, (int)m->graph.edges.count, order))
@@ -62,9 +78,10 @@ static void find_paths(model *m) {
     sn_free(order);
 }
 
+// Nothing else of the downset uses it.
 static bool is_last(const model *m, const uint64_t *set, int node) {
-    for (int v = 0; v < m->states.units; ++v) {
-        if (sn_ideal_has(set, v) && reaches(m, node, v)) return false;
+    for (int i = m->first_edge[node]; i < m->first_edge[node + 1]; ++i) {
+        if (sn_ideal_has(set, m->edge_to[i])) return false;
     }
     return true;
 }
@@ -134,13 +151,11 @@ static void chain_states(model *m) {
 }
 
 // What crosses a cut: the last nodes, and what a last node depends on that has a user it does not depend on.
-static bool crosses(const model *m, const uint64_t *set, int node) {
-    if (is_last(m, set, node)) return true;
-    for (int last = 0; last < m->states.units; ++last) {
-        if (!sn_ideal_has(set, last) || !reaches(m, node, last) || !is_last(m, set, last)) continue;
-        for (size_t i = 0; i < m->graph.edges.count; ++i) {
-            sn_unit_edge e = m->graph.edges.data[i];
-            if (e.from == node && e.to != last && !reaches(m, e.to, last)) return true;
+static bool crosses(const model *m, int node, int last_count, const int *last) {
+    for (int k = 0; k < last_count; ++k) {
+        if (last[k] == node) return true;
+        for (int i = m->first_edge[node]; i < m->first_edge[node + 1] && reaches(m, node, last[k]); ++i) {
+            if (m->edge_to[i] != last[k] && !reaches(m, m->edge_to[i], last[k])) return true;
         }
     }
     return false;
@@ -153,19 +168,25 @@ static void sum_states(model *m) {
     m->activations = sn_alloc(sizeof(double) * count);
     m->output = sn_alloc(sizeof(double) * count);
     m->precedes = sn_alloc(count * count);
+    int *last = sn_alloc(sizeof(int) * (size_t)(m->states.units + 1));
     for (size_t s = 0; s < count; ++s) {
         const uint64_t *set = sn_ideal(&m->states, (int)s);
+        int last_count = 0;
+        for (int v = 0; v < m->states.units; ++v) {
+            if (sn_ideal_has(set, v) && is_last(m, set, v)) last[last_count++] = v;
+        }
         for (int v = 0; v < m->states.units; ++v) {
             const profile_node *n = &m->graph.nodes.data[v];
             if (!sn_ideal_has(set, v)) continue;
             m->time[s] += (n->forward + n->backward) / 1000;
             m->activations[s] += n->activation;
             m->parameters[s] += n->parameters;
-            if (crosses(m, set, v)) m->output[s] += n->activation;
+            if (crosses(m, v, last_count, last)) m->output[s] += n->activation;
         }
         for (size_t t = 0; t < s; ++t)
             m->precedes[t * count + s] = sn_ideal_within(&m->states, sn_ideal(&m->states, (int)t), set);
     }
+    sn_free(last);
 }
 
 static void read_model(const char *file, model *m) {
@@ -180,6 +201,8 @@ static void free_model(model *m) {
     profile_free(&m->graph);
     sn_ideals_free(&m->states);
     sn_free(m->reaches);
+    sn_free(m->first_edge);
+    sn_free(m->edge_to);
     sn_free(m->time);
     sn_free(m->parameters);
     sn_free(m->activations);
