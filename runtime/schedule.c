@@ -262,7 +262,7 @@ static int64_t elements(const sn_dims *shape) {
 static sn_status check_buffer(const sn_schedule *s, const sn_buffer *b) {
     int64_t count = elements(&b->shape), more = b->slots > 1 ? b->slots - 1 : 0, end;
     if (count < 0 || b->offset < 0 || b->offset % SN_SCHEDULE_ALIGNMENT || b->bytes < 0 || b->slots < 0 ||
-        b->slot_bytes % SN_SCHEDULE_ALIGNMENT || (more && b->slot_bytes < b->bytes) ||
+        b->slots > SN_SCHEDULE_SLOTS || b->slot_bytes % SN_SCHEDULE_ALIGNMENT || (more && b->slot_bytes < b->bytes) ||
         __builtin_mul_overflow(more, b->slot_bytes, &end) || __builtin_add_overflow(end, b->offset, &end) ||
         __builtin_add_overflow(end, b->bytes, &end) || end > s->arena_bytes ||
         count > b->bytes / (int64_t)sn_dtype_bytes(b->dtype))

@@ -24,6 +24,7 @@
 #define SN_SCHEDULE_ALIGNMENT  64 // of every buffer's offset in the arena, in bytes
 #define SN_SCHEDULE_BATCH_DIMS 6
 #define SN_SCHEDULE_COPY_DIMS  8
+#define SN_SCHEDULE_SLOTS      4096 // of a buffer, at most
 
 #define SN_LIST(type)                                                                                                  \
     struct {                                                                                                           \

@@ -145,7 +145,7 @@ static stretches stretches_of(const sn_operand *o) {
         s.dims[at] = o->dims[i], s.strides[at] = o->strides[i] * o->element;
     }
     while (s.rank > 0 && s.strides[s.rank - 1] == s.bytes) s.bytes *= s.dims[--s.rank];
-    for (int i = 0; i < s.rank; i++) s.count *= s.dims[i];
+    for (int i = 0; i < s.rank && s.count <= MOST_RUNS; i++) s.count *= s.dims[i];
     if (s.count > MOST_RUNS) s = (stretches){.bytes = sn_operand_extent(o), .count = 1}; // the whole stretch instead
     return s;
 }

@@ -1,5 +1,6 @@
 // libFuzzer target of what a train executable reads: the first byte picks a schedule, a .npy or a safetensors file.
 // Each is refused with a message, or can be read where it says its data lies.
+#include "backend/verify/verify.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/data/npy.h"
 #include "runtime/schedule.h"
@@ -40,7 +41,7 @@ static uint8_t read_safetensors(const char *path, sn_status *status) {
     return total;
 }
 
-// What is read must write and read back to the same text.
+// What is read must write and read back to the same text, and be proved or refuted.
 static uint8_t read_schedule(const char *text, size_t size, sn_status *status) {
     sn_arena arena = {0};
     sn_schedules schedules;
@@ -52,6 +53,10 @@ static uint8_t read_schedule(const char *text, size_t size, sn_status *status) {
         if (again) SN_BUG("%s", sn_status_message(again));
         sn_schedules_write(&schedules, &twice);
         SN_CHECK(!strcmp(once.data, twice.data));
+        sn_findings findings = {0};
+        sn_schedules_verify(&schedules, 0, &arena, &findings);
+        for (size_t i = 0; i < findings.count; i++) SN_CHECK(*findings.data[i].text);
+        sn_vec_free(&findings);
         sn_str_free(&once), sn_str_free(&twice);
     }
     sn_arena_free(&arena);

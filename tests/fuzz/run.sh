@@ -8,5 +8,5 @@ mkdir -p "$corpus"
 [ "$dictionary" = - ] || set -- -dict="$dictionary"
 [ "$dictionary" != - ] || set --
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
-exec "$program" "$@" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 \
+exec "$program" "$@" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=12288 -print_final_stats=1 \
     -artifact_prefix="$program-" "$corpus" "$seeds"
