@@ -25,14 +25,29 @@ struct sn_evaluator {
     sn_arena scratch;
     sn_class_table *tables;
     int boundaries;
+    bool has_sequence; // the data has a dim that cp may cut
     SN_VEC(solution) solutions;
     SN_VEC(known) known;
 };
+
+// Tokens are integers [samples, sequence], embedded ones floats [samples, sequence, features]; pictures and rows of
+// features have no sequence.
+static bool has_sequence(const sn_func *micro) {
+    bool found = false;
+    for (size_t i = 0; i < micro->args.count; i++) {
+        const sn_value *arg = micro->args.data[i];
+        if (arg->name[0] == '$' || arg->type.rank < 2) continue;
+        if (arg->type.rank != (sn_dtype_is_float(arg->type.dtype) ? 3 : 2)) return false;
+        found = true;
+    }
+    return found;
+}
 
 sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluster, const sn_cost_model *model) {
     sn_evaluator *e = SN_NEW(blocks->arena, sn_evaluator);
     *e = (sn_evaluator){.blocks = blocks, .cluster = cluster, .model = *model, .arena = blocks->arena};
     e->tables = sn_class_tables(blocks);
+    e->has_sequence = has_sequence(blocks->micro);
     e->boundaries = 1;
     for (int k = 0; k < blocks->n_classes; k++)
         for (int f = 0; f < e->tables[k].n_flows; f++) {
@@ -410,7 +425,7 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting)
         if (setting_equal(e->known.data[i].setting, setting)) return e->known.data[i].costs;
     const solution *s = find_solution(e, setting.tp, setting.boundary);
     sn_block_cost *costs = SN_NEW_N(e->arena, sn_block_cost, e->blocks->n_classes + 1);
-    bool good = s->possible && e->blocks->batch % setting.micro == 0;
+    bool good = s->possible && e->blocks->batch % setting.micro == 0 && (setting.cp == 1 || e->has_sequence);
     for (int k = 0; good && k < e->blocks->n_classes; k++) good = cost_class(e, k, s, setting, &costs[k]);
     sn_arena_free(&e->scratch);
     sn_vec_push(&e->known, (known){setting, good ? costs : NULL});

@@ -125,7 +125,7 @@ json_t *sn_explanation(sn_search *search, const sn_search_request *request, cons
     json_object_set_new(json, "solved_exactly", json_integer(result->solved));
     json_object_set_new(json, "cluster", json_string(request->cluster->name));
     json_object_set_new(json, "devices", json_integer(sn_cluster_devices(request->cluster)));
-    set_real(json, "device_bytes", request->cluster->nodes[0].memory);
+    set_real(json, "device_bytes", best->memory_limit);
     json_object_set_new(json, "binding_stage", json_integer(best->binding));
     json_object_set_new(json, "fullest_rank", json_integer(best->fullest));
     for (int i = 0; i < best->n_stages; i++)

@@ -38,6 +38,7 @@ typedef struct sn_candidate {
     double pipeline, sync, update; // seconds of the step's parts
     double bound;                  // no cut into stages makes this candidate faster
     double memory;                 // bytes of the fullest device
+    double memory_limit;           // bytes that it has
     double excess;                 // bytes over the limit, > 0: not feasible
     int n_stages;
     sn_stage_report *stages; // NULL for alternatives that were only estimated

@@ -200,7 +200,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     }
     for (int i = 0; i < c->pp; i++) {
         double limit = x->limits ? x->limits[i] : x->limit;
-        if (bytes[i] > c->memory) c->memory = bytes[i], c->fullest = i;
+        if (bytes[i] > c->memory) c->memory = bytes[i], c->memory_limit = limit, c->fullest = i;
         c->excess = fmax(c->excess, bytes[i] - limit);
     }
     c->pipeline = pipeline_seconds(s, c, &p);
