@@ -198,6 +198,13 @@ static void write_copy(writer *w, sn_value *from, sn_value *to, sn_do_copy *out)
     }
 }
 
+static void write_fill(writer *w, sn_op *assign, sn_instr *out) {
+    sn_value *to = assign->operands[0];
+    out->kind = SN_INSTR_FILL;
+    out->fill = (sn_do_fill){.dtype = to->type.dtype, .count = sn_type_count(to->type), .to = dense_view(w, to)};
+    if (!sn_value_number(assign->operands[1], &out->fill.value)) SN_BUG("a constant without a number");
+}
+
 static const sn_instr_kind instr_kinds[SN_OP_COUNT] = {
     [SN_OP_KERNEL] = SN_INSTR_KERNEL,
     [SN_OP_MATMUL] = SN_INSTR_GEMM,
@@ -245,7 +252,8 @@ static void write_instr(writer *w, sn_op *op, sn_instr *out) {
 }
 
 bool sn_op_is_instruction(const sn_op *op) {
-    return !sn_is_view_op(op) && op->kind != SN_OP_AXIS_INDEX && op->kind != SN_OP_ASSIGN;
+    return !sn_is_view_op(op) && op->kind != SN_OP_AXIS_INDEX && op->kind != SN_OP_ASSIGN &&
+           op->kind != SN_OP_CONSTANT; // which only an assign reads: it fills the global
 }
 
 // A kept value that could not be computed where its readers look is copied there at the end.
@@ -281,7 +289,10 @@ static void write_program(writer *w, sn_func *func, sn_program *out) {
     SN_FOR_OPS(op, func) {
         if (op->kind != SN_OP_ASSIGN || sn_assign_is_in_place(op)) continue;
         *next = (sn_instr){.kind = SN_INSTR_COPY, .phase = op->phase, .origin = origin_of(w, op)};
-        write_copy(w, op->operands[1], op->operands[0], &next->copy);
+        if (sn_value_is_constant(op->operands[1]))
+            write_fill(w, op, next);
+        else
+            write_copy(w, op->operands[1], op->operands[0], &next->copy);
         next++;
     }
     next = copy_kept(w, func, next);

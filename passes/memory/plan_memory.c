@@ -71,7 +71,7 @@ static void find_lives(planner *p, sn_func *func) {
         }
         for (int i = 0; i < op->n_results; i++) {
             sn_value *value = op->results[i];
-            if (sn_owner_of(value) != value || value->place.placed) continue;
+            if (sn_owner_of(value) != value || value->place.placed || op->kind == SN_OP_CONSTANT) continue;
             sn_vec_push(&p->lives, (life){value, align(sn_type_bytes(value->type)), -1, op->mark, op->mark});
             value->id = (uint32_t)p->lives.count;
         }

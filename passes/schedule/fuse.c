@@ -74,10 +74,15 @@ static sn_value *readable(sn_func *func, const sn_op *reader, int index, sn_valu
     return is_stored(view.root) && takes(reader, index, &view) ? value : stored_copy(func, value, reader);
 }
 
+// A global that is set to one number everywhere is filled: no kernel makes the tensor.
+static bool is_filled(const sn_op *op) {
+    return op->kind == SN_OP_ASSIGN && sn_value_is_constant(op->operands[1]);
+}
+
 static void store_what_leaves(sn_func *func) {
     for (sn_op *op = func->first, *next; op; op = next) {
         next = op->next;
-        if (!sn_stays_outside(op)) continue;
+        if (!sn_stays_outside(op) || is_filled(op)) continue;
         if (sn_restores_transposed(op)) continue;
         for (int i = op->kind == SN_OP_ASSIGN; i < op->n_operands; i++)
             sn_op_set_operand(op, i, readable(func, op, i, op->operands[i]));
@@ -289,7 +294,8 @@ static void emit_all(fusion *f) {
     for (int i = 0; i < n; i++) emit(f, order[i]);
 }
 
-// What is left in front of the kernels: members and inlined ops, dead or read by outside ops as views.
+// What is left in front of the kernels: members and inlined ops, dead or read by outside ops as views (or as the number
+// that fills a global).
 static void clean(fusion *f) {
     for (sn_op *op = f->func->last, *prev; op; op = prev) {
         prev = op->prev;
@@ -304,7 +310,7 @@ static void clean(fusion *f) {
 static void place_views(fusion *f) {
     for (sn_op *op = f->func->first, *next; op; op = next) {
         next = op->next;
-        if (op->kind == SN_OP_KERNEL || sn_stays_outside(op)) continue;
+        if (op->kind == SN_OP_KERNEL || op->kind == SN_OP_CONSTANT || sn_stays_outside(op)) continue;
         sn_value *from = op->operands[0];
         if (from->kind == SN_VALUE_RESULT) sn_op_move_before(op, from->def->next);
     }
