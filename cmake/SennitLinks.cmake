@@ -23,3 +23,6 @@ target_link_libraries(backend PUBLIC passes ir PkgConfig::JANSSON ${CMAKE_DL_LIB
 target_include_directories(runtime SYSTEM PRIVATE ${DNNL_INCLUDE})
 target_link_libraries(runtime PUBLIC base PkgConfig::JANSSON OpenMP::OpenMP_C Threads::Threads ${CMAKE_DL_LIBS}
                               PRIVATE ${DNNL_LIBRARY} MPI::MPI_C)
+
+# Inner loops over short vectors, which -O2 leaves scalar.
+set_source_files_properties(passes/partition/intra/eliminate.c passes/partition/intra/messages.c PROPERTIES COMPILE_OPTIONS -O3)

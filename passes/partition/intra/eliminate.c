@@ -25,6 +25,8 @@
 
 enum { MAX_SCOPE = 48, MAX_FUNCTIONS = 4096 };
 
+typedef SN_VEC(int) int_list;
+
 typedef struct function {
     int n_scope;
     int *scope;                  // local nodes
@@ -75,9 +77,7 @@ typedef struct preparation {
     size_t max_cells;
     SN_VEC(function) functions;
     SN_VEC(mini_bucket) buckets;
-    struct {
-        SN_VEC(int) list;
-    } * of_node; // functions that mention a node, consumed ones included until it is visited
+    int_list *of_node; // functions that mention a node, consumed ones included until it is visited
     SN_VEC(bool) consumed;
     int *position; // in the order of elimination; -1: not yet
     int *stamp, stamp_now;
@@ -117,10 +117,10 @@ static double weight_of(preparation *p, int node) {
     double weight = p->e->size[node];
     p->stamp[node] = ++p->stamp_now;
     size_t left = 0;
-    for (size_t n = 0; n < p->of_node[node].list.count; n++) {
-        int f = p->of_node[node].list.data[n];
+    for (size_t n = 0; n < p->of_node[node].count; n++) {
+        int f = p->of_node[node].data[n];
         if (p->consumed.data[f]) continue;
-        p->of_node[node].list.data[left++] = f;
+        p->of_node[node].data[left++] = f;
         const function *it = &p->functions.data[f];
         for (int s = 0; s < it->n_scope; s++)
             if (p->stamp[it->scope[s]] != p->stamp_now) {
@@ -128,14 +128,14 @@ static double weight_of(preparation *p, int node) {
                 weight *= p->e->size[it->scope[s]];
             }
     }
-    p->of_node[node].list.count = left;
+    p->of_node[node].count = left;
     return weight;
 }
 
 static void add_function(preparation *p, function f) {
     sn_vec_push(&p->functions, f);
     sn_vec_push(&p->consumed, false);
-    for (int s = 0; s < f.n_scope; s++) sn_vec_push(&p->of_node[f.scope[s]].list, (int)p->functions.count - 1);
+    for (int s = 0; s < f.n_scope; s++) sn_vec_push(&p->of_node[f.scope[s]], (int)p->functions.count - 1);
 }
 
 // Cells of the table over a mini-bucket's scope joined with a function's, and the nodes of that scope.
@@ -188,8 +188,8 @@ static int by_scope(const void *left, const void *right, void *functions) {
 // Puts the node's functions into as few mini-buckets as the bound on tables allows, the widest first, and adds the
 // functions that result.
 static void eliminate(preparation *p, int node) {
-    int *list = p->of_node[node].list.data;
-    size_t count = p->of_node[node].list.count;
+    int *list = p->of_node[node].data;
+    size_t count = p->of_node[node].count;
     if (count) qsort_r(list, count, sizeof *list, by_scope, p->functions.data);
     int first = new_bucket(p, node, true);
     for (size_t n = 0; n < count; n++) {
@@ -355,7 +355,7 @@ sn_elimination *sn_elimination_new(const sn_core *core, const int *nodes, int n_
     for (int b = 0; b < e->n_buckets; b++) lay_out_bucket(&p, &p.buckets.data[b]);
     e->buckets = sn_arena_copy(&e->arena, p.buckets.data, sizeof *e->buckets * p.buckets.count);
     find_depths(e);
-    for (int i = 0; i < n_nodes; i++) sn_vec_free(&p.of_node[i].list);
+    for (int i = 0; i < n_nodes; i++) sn_vec_free(&p.of_node[i]);
     sn_free(p.of_node);
     sn_free(p.position);
     sn_free(p.stamp);

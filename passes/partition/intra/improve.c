@@ -172,11 +172,15 @@ static bool keep_choice(sn_improver *m, const sn_relaxation *r, int64_t *cost, b
     return true;
 }
 
+static void set_prices(const sn_improver *m, sn_relaxation *r) {
+    for (int t = 0; t < r->core->n_peaks; t++)
+        r->price[t] = m->price_sum[r->core->origin[t + 1]] - m->price_sum[r->core->origin[t]];
+}
+
 static bool lower_cost(sn_improver *m, sn_relaxation *r) {
     int64_t cost = sn_core_cost(r->core, m->before);
     bool changed = false, moves = true;
-    for (int t = 0; t < r->core->n_peaks; t++)
-        r->price[t] = m->price_sum[r->core->origin[t + 1]] - m->price_sum[r->core->origin[t]];
+    set_prices(m, r);
     for (int i = 0; i < BLOCK_STEPS && moves && r->lower_bound < cost; i++) {
         sn_relaxation_evaluate(r, SN_RELAXATION_ELIMINATION);
         changed = keep_choice(m, r, &cost, changed);
@@ -189,29 +193,37 @@ static bool lower_cost(sn_improver *m, sn_relaxation *r) {
     return changed || found < cost;
 }
 
-// While memory is exceeded only memory counts: prices rise from where costs matter to where they do not, at the peaks
-// that stay exceeded. The choice with the least excess is kept.
+// Adds `level` to the prices of the peaks that are exceeded, and returns by how much they are in all.
+static double raise_prices(sn_relaxation *r, double level) {
+    double over = 0;
+    for (int t = 0; t < r->core->n_peaks; t++) {
+        if (r->usage[t] <= r->core->capacity[t]) continue;
+        over += (double)(r->usage[t] - r->core->capacity[t]);
+        r->price[t] += level;
+    }
+    return over;
+}
+
+// While memory is exceeded, prices rise at the peaks where it stays so, from where they hardly matter to where nothing
+// else does. The first choice with the least excess is kept: a low price for giving up memory finds a cheap one.
 static bool lower_excess(sn_improver *m, sn_relaxation *r) {
     const sn_core *core = r->core;
+    size_t bytes = sizeof(int) * (size_t)core->n_nodes;
     double unit = 1;
     for (int t = 0; t < core->n_peaks; t++)
         if ((double)core->capacity[t] > unit) unit = (double)core->capacity[t];
-    double level = ((double)llabs(m->cost) + 1) / unit / (core->n_peaks + 1.0), best = -1;
+    double level = ((double)llabs(m->cost) + 1) / unit / (core->n_peaks + 1.0);
+    set_prices(m, r);
     sn_core_usage(core, m->before, r->usage);
-    for (int i = 0; i <= REPAIR_STEPS; i++, level *= 4) {
-        double over = 0;
-        for (int t = 0; t < core->n_peaks; t++) {
-            if (r->usage[t] <= core->capacity[t]) continue;
-            over += (double)(r->usage[t] - core->capacity[t]);
-            r->price[t] += level;
-        }
-        if (i && over < best && sn_core_cost(core, r->values) < SN_NETWORK_FORBIDDEN)
-            memcpy(m->after, r->values, sizeof(int) * (size_t)core->n_nodes);
-        if (best < 0 || over < best) best = over;
-        if (over <= 0) break;
-        if (i < REPAIR_STEPS) sn_relaxation_evaluate(r, SN_RELAXATION_ELIMINATION);
+    double best = raise_prices(r, level);
+    for (int i = 0; i < REPAIR_STEPS && best > 0; i++, level *= 4) {
+        sn_relaxation_evaluate(r, SN_RELAXATION_ELIMINATION);
+        double over = raise_prices(r, level);
+        if (over >= best || sn_core_cost(core, r->values) >= SN_NETWORK_FORBIDDEN) continue;
+        memcpy(m->after, r->values, bytes);
+        best = over;
     }
-    return memcmp(m->after, m->before, sizeof(int) * (size_t)core->n_nodes) != 0;
+    return memcmp(m->after, m->before, bytes) != 0;
 }
 
 static void set_values(sn_improver *m, const int *values) {

@@ -91,7 +91,8 @@ bool sn_relaxation_move(sn_relaxation *r, double target) {
         norm += *d * *d;
     }
     double gap = target - r->bound;
-    if (norm <= 0 || gap <= 0) return false;
+    if (gap <= 0) return false;
+    if (norm <= 0) return r->messages && r->idle <= PATIENCE; // the prices are right: only messages can raise the bound
     if (r->idle > PATIENCE) { // back to where the bound was best, with a shorter step
         memcpy(r->price, r->best_price, sizeof *r->price * (size_t)r->core->n_peaks);
         memset(r->direction, 0, sizeof *r->direction * (size_t)r->core->n_peaks);

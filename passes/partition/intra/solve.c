@@ -49,6 +49,7 @@ enum {
     TABLE_CELLS = 20000,   // of an elimination of the whole network
     FIRST_STEPS = 80,      // of prices, before neighbourhoods
     BRANCH_STEPS = 100000, // in the tree of the whole network
+    TRIAL_PART = 10,       // of the work so far goes on a new start
 };
 static const double relax_share = 0.3; // of the work, beside neighbourhoods
 
@@ -149,20 +150,50 @@ static void branch(solver *s) {
     sn_free(values);
 }
 
+// A share of the work goes on moving prices. False when they have nothing more to give.
+static bool relax_beside(solver *s, uint64_t *spent) {
+    uint64_t before = s->work;
+    bool moves = relax(s, SN_RELAXATION_MESSAGES);
+    *spent += s->work - before;
+    return moves;
+}
+
+static void step(solver *s, sn_improver *m) {
+    s->work += sn_improver_step(m);
+    offer(s, sn_improver_values(m), sn_improver_excess(m));
+}
+
+// Prices near their optimum decode to choices that cost little more than the bound and exceed a limit or two. One of
+// those, led back into the limits and improved for a while, often ends below where the search stands: then it goes on
+// from there.
+static sn_improver *start_again(solver *s, sn_improver *m, int round) {
+    settle(s);
+    sn_improver *other = sn_improver_new(s->core, s->relaxation->values, s->budget->seed + (uint64_t)round);
+    sn_improver_set_prices(other, s->relaxation->best_price);
+    uint64_t until = s->work + s->work / TRIAL_PART;
+    while (s->work < until && !is_over(s)) step(s, other);
+    bool better = sn_improver_excess(other) < sn_improver_excess(m) ||
+                  (sn_improver_excess(other) == sn_improver_excess(m) && sn_improver_cost(other) < sn_improver_cost(m));
+    sn_improver_free(better ? m : other);
+    return better ? other : m;
+}
+
 static void improve(solver *s) {
     sn_improver *m = sn_improver_new(s->core, s->best, s->budget->seed);
-    uint64_t start = s->work, spent = 0;
+    uint64_t start = s->work, spent = 0, next = s->work + s->work / TRIAL_PART;
+    int64_t bound = s->lower_bound;
     bool moves = s->relaxation->messages != NULL;
     sn_improver_set_prices(m, s->relaxation->best_price);
-    while (!is_over(s)) {
+    for (int round = 1; !is_over(s);) {
         if (moves && (double)spent < relax_share * (double)(s->work - start)) {
-            uint64_t before = s->work;
-            moves = relax(s, SN_RELAXATION_MESSAGES);
-            spent += s->work - before;
+            moves = relax_beside(s, &spent);
             sn_improver_set_prices(m, s->relaxation->best_price);
         }
-        s->work += sn_improver_step(m);
-        offer(s, sn_improver_values(m), sn_improver_excess(m));
+        step(s, m);
+        if (s->work < next || s->lower_bound <= bound) continue;
+        bound = s->lower_bound;
+        m = start_again(s, m, round++);
+        next = s->work + 2 * (s->work / TRIAL_PART);
     }
     sn_improver_free(m);
 }
