@@ -1,5 +1,5 @@
 // Blocks of a model: the parts between which rematerialisation keeps values. A model of repeated layers has one block
-// per layer, found by structure; what comes before belongs to the first, what comes after to the last.
+// per layer, found by structure; what comes before the first and after the last are blocks, too.
 #pragma once
 #include "ir/graph.h"
 
