@@ -21,8 +21,15 @@ typedef struct row {
     double peer_seconds;
 } row;
 
+typedef struct total {
+    const char *format;
+    double seconds, megabytes; // over its optima
+    int rows;
+} total;
+
 typedef struct comparison {
     const char *planner, *data;
+    SN_VEC(total) totals;
     SN_VEC(row) rows;
     sn_str table;
     int failures, ran;
@@ -215,8 +222,19 @@ static void append_number(sn_str *out, const char *format, double value) {
     sn_str_puts(out, isnan(value) ? "none" : text);
 }
 
+static void add_total(comparison *c, const row *r, const outcome *o) {
+    size_t at = 0;
+    while (at < c->totals.count && strcmp(c->totals.data[at].format, r->format) != 0) ++at;
+    if (at == c->totals.count) sn_vec_push(&c->totals, (total){.format = r->format});
+    total *t = &c->totals.data[at];
+    t->seconds += r->exact && o->fine ? o->seconds : 0;
+    if (r->exact && o->fine) t->megabytes = fmax(t->megabytes, o->megabytes);
+    t->rows += r->exact;
+}
+
 static void compare(comparison *c, const row *r) {
     outcome o = run(c, r);
+    add_total(c, r, &o);
     bool fine = agrees(r, &o);
     ++c->ran;
     c->failures += !fine;
@@ -252,6 +270,11 @@ static bool write_table(const comparison *c, const char *path) {
             "| format | problem | the peer's answer is | peer | sennit | gap | peer's s | s | MB | holds |\n"
             "|---|---|---|---|---|---|---|---|---|---|\n%s",
             sn_str_text(&c->table));
+    fprintf(out, "\n| format | optima | seconds in all | most MB |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < c->totals.count; ++i) {
+        const total *t = &c->totals.data[i];
+        if (t->rows > 0) fprintf(out, "| %s | %d | %.3f | %.1f |\n", t->format, t->rows, t->seconds, t->megabytes);
+    }
     return fclose(out) == 0 && rename(temporary, path) == 0;
 }
 

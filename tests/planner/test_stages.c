@@ -168,7 +168,30 @@ static void test_every_plan(void **unused) {
     assert_true(feasible > INSTANCES / 2 && several > INSTANCES / 4);
 }
 
+// A search that stops early still has a plan, and a bound that no plan undercuts.
+static void test_budget(void **unused) {
+    (void)unused;
+    static instance x;
+    int open = 0;
+    for (int i = 0; i < 4000; ++i) {
+        make(&x);
+        x.problem.work_limit = 1 + dice(20);
+        enumeration e = {&x, INFINITY, 0};
+        enumerate(&e, x.problem.cuts - 1, 0, 0, 0, 0, 0);
+        sn_stage_plan plan = sn_stages_solve(&x.problem);
+        assert_int_equal(plan.feasible, e.plans > 0);
+        if (plan.feasible) {
+            check_plan(&x, &plan);
+            assert_true(plan.objective >= e.best * (1 - 1e-12));
+            assert_true(plan.lower_bound <= e.best * (1 + 1e-12));
+            open += plan.lower_bound < plan.objective;
+        }
+        sn_stage_plan_free(&plan);
+    }
+    assert_true(open > 50);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_plan)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_plan), cmocka_unit_test(test_budget)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
