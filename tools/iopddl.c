@@ -4,14 +4,21 @@
 #include "tools/options.h"
 
 #include <inttypes.h>
+#include <time.h>
 
-static void print_numbers(const sn_network_answer *answer, bool feasible) {
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void print_numbers(const sn_network_answer *answer, bool feasible, double seconds) {
     printf("{\"cost\": ");
     if (feasible)
         printf("%" PRId64, answer->cost);
     else
         printf("null");
-    printf(", \"lower_bound\": %" PRId64 ", \"seconds\": %.3f}\n", answer->lower_bound, answer->seconds);
+    printf(", \"lower_bound\": %" PRId64 ", \"seconds\": %.3f}\n", answer->lower_bound, seconds);
 }
 
 // False after a diagnostic.
@@ -25,9 +32,12 @@ static bool report(const sn_network *network, const sn_network_answer *answer, c
     return answer->result == SN_NETWORK_OPTIMAL || answer->result == SN_NETWORK_FEASIBLE;
 }
 
-static void solve(const sn_options *options, const char *path, sn_network *network, sn_diags *diags) {
+// Reading the file counts: --seconds is from the start of the command to its answer.
+static void solve(const sn_options *options, const char *path, sn_network *network, double start, sn_diags *diags) {
     const char *output = sn_options_text(options, "output", NULL);
-    sn_network_budget budget = {.seconds = sn_options_number(options, "seconds", 10),
+    double left = sn_options_number(options, "seconds", 10) - (now() - start);
+    bool timed = sn_options_has(options, "seconds") || !sn_options_has(options, "work");
+    sn_network_budget budget = {.seconds = !timed ? 0 : (left > 1e-3 ? left : 1e-3),
                                 .work = (uint64_t)sn_options_int(options, "work", 0),
                                 .seed = (uint64_t)sn_options_int(options, "seed", 0)};
     sn_network_answer answer = sn_network_solve(network, &budget);
@@ -40,23 +50,31 @@ static void solve(const sn_options *options, const char *path, sn_network *netwo
         if (status) sn_error(diags, "E0804", output, NULL, "%s", sn_status_message(status));
         sn_status_free(status);
     }
-    print_numbers(&answer, feasible);
+    print_numbers(&answer, feasible, now() - start);
     sn_free(answer.choice);
+}
+
+static int run(const sn_options *options, double start) {
+    if (sn_options_number(options, "seconds", 10) <= 0) {
+        fputs("sennit iopddl: --seconds must be positive\n", stderr);
+        return 2;
+    }
+    const char *path = options->arguments.data[0];
+    sn_diags diags = {0};
+    sn_network network = {.limit = INT64_MAX};
+    if (sn_contest_read(path, &network, &diags)) solve(options, path, &network, start, &diags);
+    sn_diags_print(&diags, 0, false, stderr);
+    int status = diags.errors ? 1 : 0;
+    sn_network_free(&network);
+    sn_diags_free(&diags);
+    return status;
 }
 
 int sn_cmd_iopddl(int argc, char **argv) {
     sn_options options;
     int status = 0;
-    if (sn_command_parse(SN_COMMAND_IOPDDL, argc, argv, &options, &status)) {
-        const char *path = options.arguments.data[0];
-        sn_diags diags = {0};
-        sn_network network = {.limit = INT64_MAX};
-        if (sn_contest_read(path, &network, &diags)) solve(&options, path, &network, &diags);
-        sn_diags_print(&diags, 0, false, stderr);
-        status = diags.errors ? 1 : 0;
-        sn_network_free(&network);
-        sn_diags_free(&diags);
-    }
+    double start = now();
+    if (sn_command_parse(SN_COMMAND_IOPDDL, argc, argv, &options, &status)) status = run(&options, start);
     sn_options_free(&options);
     return status;
 }

@@ -182,7 +182,8 @@ static bool lower_cost(sn_improver *m, sn_relaxation *r) {
     bool changed = false, moves = true;
     set_prices(m, r);
     for (int i = 0; i < BLOCK_STEPS && moves && r->lower_bound < cost; i++) {
-        sn_relaxation_evaluate(r, SN_RELAXATION_ELIMINATION);
+        // Messages are cheap and see costs that split tables do not; elimination's choices are others.
+        sn_relaxation_evaluate(r, r->messages && i % 4 < 3 ? SN_RELAXATION_MESSAGES : SN_RELAXATION_ELIMINATION);
         changed = keep_choice(m, r, &cost, changed);
         moves = sn_relaxation_move(r, (double)cost);
     }
@@ -251,6 +252,7 @@ uint64_t sn_improver_step(sn_improver *m) {
     for (int i = 0; i < m->n_block; i++) m->before[i] = m->after[i] = m->values[m->block[i]];
     sn_core *part = sn_core_restrict(m->core, m->block, m->n_block, m->values, m->usage);
     sn_relaxation *r = sn_relaxation_new(part, BLOCK_CELLS);
+    if (!sn_elimination_is_exact(r->elimination)) r->messages = sn_messages_new(part);
     int64_t cost = m->cost, excess = m->excess, total_excess = m->total_excess;
     if (total_excess ? lower_excess(m, r) : lower_cost(m, r)) set_values(m, m->after);
     if (m->total_excess > total_excess || (m->total_excess == total_excess && m->cost > cost)) set_values(m, m->before);

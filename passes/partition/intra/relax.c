@@ -93,7 +93,7 @@ bool sn_relaxation_move(sn_relaxation *r, double target) {
     double gap = target - r->bound;
     if (gap <= 0) return false;
     if (norm <= 0) return r->messages && r->idle <= PATIENCE; // the prices are right: only messages can raise the bound
-    if (r->idle > PATIENCE) { // back to where the bound was best, with a shorter step
+    if (r->idle > PATIENCE) {                                 // back to where the bound was best, with a shorter step
         memcpy(r->price, r->best_price, sizeof *r->price * (size_t)r->core->n_peaks);
         memset(r->direction, 0, sizeof *r->direction * (size_t)r->core->n_peaks);
         r->scale *= 0.6;

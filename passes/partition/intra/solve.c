@@ -33,6 +33,7 @@
 // Moffitt and Fegade, "The ASPLOS 2025 / EuroSys 2025 contest on intra-operator parallelism for distributed deep
 // learning", 2025.
 #include "base/alloc.h"
+#include "base/bug.h"
 #include "passes/partition/intra/branch.h"
 #include "passes/partition/intra/improve.h"
 
@@ -229,6 +230,7 @@ static sn_network_answer answer(const solver *s) {
 }
 
 sn_network_answer sn_network_solve(const sn_network *network, const sn_network_budget *budget) {
+    SN_CHECK(budget->seconds > 0 || budget->work > 0);
     solver s = {.network = network, .budget = budget, .start = now(), .lower_bound = INT64_MIN};
     s.core = sn_core_new(network);
     s.best = sn_alloc(sizeof *s.best * (size_t)(s.core->n_nodes + 1));
