@@ -15,20 +15,20 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static sn_what_if ask_memory(sn_search *search, double scale, const char *what) {
+static sn_what_if ask_memory(sn_search *search, double scale, const sn_candidate *best, const char *what) {
     sn_search_result result;
-    bool found = sn_search_run(search, scale, &result) && result.feasible;
+    bool found = sn_search_run(search, scale, best, &result) && result.feasible;
     return (sn_what_if){what, found, result.best};
 }
 
-static sn_what_if ask_links(sn_planning *p, const sn_search_request *request) {
+static sn_what_if ask_links(sn_planning *p, const sn_search_request *request, const sn_candidate *best) {
     sn_cluster faster = p->cluster;
     for (int i = 0; i < faster.n_levels; i++) faster.level[i].beta *= 2;
     sn_search_request again = *request;
     again.cluster = &faster;
     sn_search_result result;
     sn_search *search = sn_search_new(&again, &p->arena);
-    bool found = sn_search_run(search, 1, &result) && result.feasible;
+    bool found = sn_search_run(search, 1, best, &result) && result.feasible;
     sn_search_free(search);
     return (sn_what_if){"links of twice the bandwidth", found, result.best};
 }
@@ -82,13 +82,14 @@ static json_t *made_from(const sn_planning *p) {
 static void search_and_print(sn_planning *p) {
     double start = now();
     sn_search_result result;
-    bool good = sn_search_run(p->search, 1, &result) && !p->diags->errors;
+    bool good = sn_search_run(p->search, 1, NULL, &result) && !p->diags->errors;
     if (good && !result.feasible) sn_report_infeasible(&p->request, &result, p->diags);
     if (!good || !result.feasible) return;
     double seconds = now() - start;
     sn_plan plan = sn_search_plan(p->search, &result.best, &p->arena);
-    sn_what_if more[] = {ask_memory(p->search, 1.25, "a quarter more memory"),
-                         ask_memory(p->search, 2, "twice the memory"), ask_links(p, &p->request)};
+    sn_what_if more[] = {ask_memory(p->search, 1.25, &result.best, "a quarter more memory"),
+                         ask_memory(p->search, 2, &result.best, "twice the memory"),
+                         ask_links(p, &p->request, &result.best)};
     json_t *json = sn_plan_to_json(&plan);
     json_t *explanation = sn_explanation(p->search, &p->request, &result, sizeof more / sizeof *more, more);
     json_object_set_new(explanation, "search_seconds", json_real(seconds));

@@ -104,7 +104,7 @@ void sn_planning_close(sn_planning *p) {
 bool sn_planning_find(const sn_options *options, sn_diags *diags, sn_arena *arena, sn_plan *out) {
     sn_planning p;
     sn_search_result result;
-    bool good = sn_planning_open(&p, options, diags) && sn_search_run(p.search, 1, &result) && !diags->errors;
+    bool good = sn_planning_open(&p, options, diags) && sn_search_run(p.search, 1, NULL, &result) && !diags->errors;
     if (good && !result.feasible) sn_report_infeasible(&p.request, &result, diags);
     good = good && result.feasible;
     if (good) *out = sn_search_plan(p.search, &result.best, arena);

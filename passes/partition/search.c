@@ -35,7 +35,7 @@ typedef struct noted {
 // One run: what was found so far.
 typedef struct run {
     sn_search *search;
-    double limit_scale;
+    double limit_scale, worth;
     double best; // step of the best feasible estimate
     double best_excess;
     sn_candidate closest;      // to fitting
@@ -183,7 +183,7 @@ static void consider(run *r, sn_candidate *c, const sn_block_cost *costs) {
     double *paces = r->search->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
     sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
     c->bound = sn_price_bound(r->search, c, &x);
-    if (c->bound < r->best * WORTH_PRICING) {
+    if (c->bound < r->best * r->worth) {
         int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
         sn_stages_even(&x, cut);
         sn_price(r->search, c, &x, cut, NULL);
@@ -321,10 +321,10 @@ static void tighten(run *r, sn_candidate *c) {
 }
 
 // The best estimates get exact stages first; then, in the order of their bounds, what could still be better.
-static void solve_promising(run *r, sn_search_result *out) {
+static void solve_promising(run *r, const sn_candidate *known, sn_search_result *out) {
     sn_candidate *list = r->kept.data;
     size_t count = r->kept.count, first = count < MOST_FIRST ? count : MOST_FIRST;
-    double best = INFINITY;
+    double best = known ? known->step : INFINITY;
     qsort(list, count, sizeof *list, by_step);
     for (size_t i = 0; i < first; i++)
         if (list[i].bound < best && solve(r, &list[i])) best = fmin(best, list[i].step);
@@ -340,6 +340,11 @@ static void solve_promising(run *r, sn_search_result *out) {
         if (solve(r, &list[i])) best = fmin(best, list[i].step);
     }
     qsort(list, count, sizeof *list, by_step);
+    if (known && best >= known->step) {
+        out->best = *known;
+        out->feasible = true;
+        return;
+    }
     out->feasible = isfinite(best);
     out->runners = SN_NEW_N(r->search->arena, sn_candidate, MOST_RUNNERS);
     size_t at = 0;
@@ -349,9 +354,13 @@ static void solve_promising(run *r, sn_search_result *out) {
         if (list[i].excess <= 0 && !same_outline(&list[i], &out->best)) out->runners[out->n_runners++] = list[i];
 }
 
-bool sn_search_run(sn_search *search, double memory_scale, sn_search_result *out) {
+bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *known, sn_search_result *out) {
     *out = (sn_search_result){0};
-    run r = {.search = search, .limit_scale = memory_scale, .best = INFINITY, .best_excess = INFINITY};
+    run r = {.search = search,
+             .limit_scale = memory_scale,
+             .best = known ? known->step : INFINITY,
+             .best_excess = INFINITY,
+             .worth = known ? 1 : WORTH_PRICING};
     consider_all(&r);
     if (!r.candidates) {
         sn_error(search->request.diags, "E0440", NULL,
@@ -361,7 +370,7 @@ bool sn_search_run(sn_search *search, double memory_scale, sn_search_result *out
         sn_vec_free(&r.kept);
         return false;
     }
-    solve_promising(&r, out);
+    solve_promising(&r, known, out);
     read_alternatives(&r, out);
     if (!out->feasible) {
         out->best = r.closest;

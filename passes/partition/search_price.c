@@ -74,26 +74,33 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
     return x;
 }
 
-// Once a step: gradients over dp and cp, the update, and the parameters' way back.
-static double once_a_step(sn_search *s, sn_candidate *c, const sn_block_cost *costs, const sn_stage_report *stage) {
-    const sn_blocks *blocks = s->request.blocks;
-    double gradients = 0, parameters = 0, update = 0, reduce = 0;
-    int n = blocks->n_classes;
+// What a pipeline rank does once a step, over all its chunks.
+typedef struct rank_sums {
+    double seconds, bytes; // of a micro-batch; of memory
+    double gradients, parameters, update, reduce;
+} rank_sums;
+
+static void add_once(const sn_search *s, const sn_block_cost *costs, const sn_stage_report *stage, rank_sums *rank) {
+    int n = s->request.blocks->n_classes;
     for (int k = 0; k < n; k++) {
         int count = s->before[stage->end * n + k] - s->before[stage->first * n + k];
-        gradients += count * costs[k].gradients;
-        parameters += count * costs[k].parameters;
-        update += count * costs[k].update;
-        reduce += count * costs[k].reduce;
+        rank->gradients += count * costs[k].gradients;
+        rank->parameters += count * costs[k].parameters;
+        rank->update += count * costs[k].update;
+        rank->reduce += count * costs[k].reduce;
     }
-    double sync = reduce;
+}
+
+// Gradients over dp and cp, the update, and the parameters' way back.
+static double once_a_step(sn_search *s, sn_candidate *c, const rank_sums *rank) {
+    double sync = rank->reduce;
     const sn_group *context = find_group(s, c->setting.cp, c->setting.tp);
-    sync += collective(s, SN_OP_ALL_REDUCE, gradients, context);
+    sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, context);
     const sn_group *data = find_group(s, c->dp, stride_of_data(c));
-    if (c->zero == 0) sync += collective(s, SN_OP_ALL_REDUCE, gradients, data);
-    if (c->zero == 1) sync += collective(s, SN_OP_REDUCE_SCATTER, gradients, data);
-    if (c->zero == 1 || c->zero == 2) sync += collective(s, SN_OP_ALL_GATHER, parameters, data);
-    if (c->zero >= 1) update /= c->dp;
+    if (c->zero == 0) sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, data);
+    if (c->zero == 1) sync += collective(s, SN_OP_REDUCE_SCATTER, rank->gradients, data);
+    if (c->zero == 1 || c->zero == 2) sync += collective(s, SN_OP_ALL_GATHER, rank->parameters, data);
+    double update = rank->update / (c->zero >= 1 ? c->dp : 1);
     c->sync = fmax(c->sync, sync);
     c->update = fmax(c->update, update);
     return sync + update;
@@ -181,7 +188,8 @@ static void add_stage(pipeline_sums *p, const sn_stage_report *stage, bool last)
 
 void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
     pipeline_sums p = {.least_weights = INFINITY};
-    double once = 0, *seconds = sn_alloc(2 * (size_t)c->pp * sizeof *seconds), *bytes = seconds + c->pp;
+    rank_sums *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
+    double once = 0;
     sn_remat *remat = c->chunks > 1 ? sn_alloc((size_t)x->stages * sizeof *remat) : NULL;
     c->memory = c->excess = c->sync = c->update = 0;
     chunk_choice *choices = remat ? sn_alloc((size_t)c->chunks * sizeof *choices) : NULL;
@@ -190,24 +198,25 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         sn_stage_report report;
         report_stage(x, cut, i, remat, &report);
         add_stage(&p, &report, i == x->stages - 1);
-        int rank = i % c->pp;
-        seconds[rank] += report.forward + report.backward_input + report.backward_weight;
-        bytes[rank] += sn_memory_classes_total(&report.memory);
-        if (i == 0 || seconds[rank] > p.longest_rank) c->binding = i;
-        p.longest_rank = fmax(p.longest_rank, seconds[rank]);
-        once = fmax(once, once_a_step(s, c, x->costs, &report));
+        rank_sums *rank = &ranks[i % c->pp];
+        rank->seconds += report.forward + report.backward_input + report.backward_weight;
+        rank->bytes += sn_memory_classes_total(&report.memory);
+        add_once(s, x->costs, &report, rank);
+        if (i == 0 || rank->seconds > p.longest_rank) c->binding = i;
+        p.longest_rank = fmax(p.longest_rank, rank->seconds);
         if (stages) stages[i] = report;
     }
     for (int i = 0; i < c->pp; i++) {
         double limit = x->limits ? x->limits[i] : x->limit;
-        if (bytes[i] > c->memory) c->memory = bytes[i], c->memory_limit = limit, c->fullest = i;
-        c->excess = fmax(c->excess, bytes[i] - limit);
+        if (ranks[i].bytes > c->memory) c->memory = ranks[i].bytes, c->memory_limit = limit, c->fullest = i;
+        c->excess = fmax(c->excess, ranks[i].bytes - limit);
+        once = fmax(once, once_a_step(s, c, &ranks[i]));
     }
     c->pipeline = pipeline_seconds(s, c, &p);
     c->step = s->request.objective == SN_OBJECTIVE_STEP ? c->pipeline + once : c->pipeline;
     c->n_stages = x->stages;
     c->stages = stages;
-    sn_free(seconds);
+    sn_free(ranks);
     sn_free(remat);
     sn_free(choices);
 }

@@ -224,10 +224,10 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
         else
             low = v.bound;
     }
-    for (bool lower = found; lower;) {
+    for (int round = 0; found && round < 64; round++) {
         v.bound = high * (1 - 1e-12);
-        lower = solve_bound(&v);
-        if (lower) high = read_answer(&v, trial);
+        if (!solve_bound(&v)) break;
+        high = read_answer(&v, trial);
     }
     for (int b = 0; b < v.n; b++) least_sum += block_seconds(x, b) / v.slowest;
     v.bound = high;

@@ -268,12 +268,47 @@ static void interleaved_ranks_fit(void **state) {
     }
 }
 
+// Chunks do not change what a rank reduces once a step: the gradients of all its blocks.
+static void chunks_reduce_what_their_rank_holds(void **state) {
+    (void)state;
+    sn_cluster cluster;
+    assert_true(sn_cluster_preset("dgx-a100", 1, &cluster));
+    for (int i = 0; i < 100; i++) {
+        instance t;
+        make(&t);
+        t.blocks.n_blocks = 4, t.blocks.n_classes = 1; // equal blocks
+        for (int b = 0; b <= 4; b++) t.before[b] = b;
+        for (int b = 0; b < 4; b++) t.block[b].kind = 0;
+        t.class[0].count = 4;
+        t.costs[0].gradients = t.costs[0].parameters = 1e9;
+        t.candidate.pp = 2, t.candidate.dp = 2, t.candidate.microbatches = 4;
+        t.context.speed = t.context.limits = NULL, t.context.limit = 1e12;
+        t.candidate.zero = i % 2;
+        sn_search search = {.request = {.blocks = &t.blocks, .cluster = &cluster},
+                            .before = t.before,
+                            .devices = 8,
+                            .model = {.device = cluster.nodes[0].device}};
+        sn_candidate plain = t.candidate, chunked = t.candidate;
+        plain.schedule = SN_PIPELINE_1F1B;
+        chunked.schedule = SN_PIPELINE_INTERLEAVED, chunked.chunks = 2;
+        sn_stage_context x = t.context;
+        x.candidate = &plain, x.stages = 2;
+        sn_price(&search, &plain, &x, (int[]){0, 2, 4}, NULL);
+        x.candidate = &chunked, x.stages = 4;
+        sn_price(&search, &chunked, &x, (int[]){0, 1, 2, 3, 4}, NULL);
+        assert_true(plain.sync > 0 && fabs(plain.sync - chunked.sync) <= 1e-12 * plain.sync);
+        assert_true(sn_price_bound(&search, &chunked, &x) <= chunked.step * (1 + 1e-9));
+        sn_vec_free(&search.groups);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_stages_equal_enumeration),
         cmocka_unit_test(exact_stages_equal_the_planner),
         cmocka_unit_test(no_cut_beats_a_bound),
         cmocka_unit_test(interleaved_ranks_fit),
+        cmocka_unit_test(chunks_reduce_what_their_rank_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
