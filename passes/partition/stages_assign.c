@@ -144,28 +144,32 @@ static void earliest_starts(const double *work, int n, int stages, double most, 
     }
 }
 
+// Of the cuts before nodes first … last the one that the fewest bytes cross; of equals the one with the work before it
+// closest to `wanted`.
+static int cheapest_cut(const weights *w, int first, int last, double wanted) {
+    int best = first;
+    double before = 0, best_off = 0;
+    for (int at = 0; at < first; at++) before += w->work[at];
+    for (int at = first; at <= last; before += w->work[at++]) {
+        double off = fabs(before - wanted);
+        bool fewer = w->crossing[at] < w->crossing[best], equal = w->crossing[at] == w->crossing[best];
+        if (at == first || fewer || (equal && off < best_off)) best = at, best_off = off;
+    }
+    return best;
+}
+
 // Stages of equal work; each cut then moves, within a tenth more work, to where the fewest bytes cross it.
 static void cut_equally(const weights *w, sn_node_stages *out, sn_arena *arena) {
     int n = out->n_nodes, stages = out->n_stages, *earliest = SN_NEW_N(arena, int, stages + 1);
-    double most = 1.1 * least_bottleneck(w->work, n, stages), total = 0, before = 0;
+    double most = 1.1 * least_bottleneck(w->work, n, stages), total = 0;
     for (int i = 0; i < n; i++) total += w->work[i];
     earliest_starts(w->work, n, stages, most, earliest);
     for (int s = 1; s < stages; s++) {
-        int from = out->first[s - 1], last = reach(w->work, n, from, most), best = -1;
-        double sum = before, best_off = 0;
-        if (last > n - (stages - s)) last = n - (stages - s);
-        int start = earliest[s] > from ? earliest[s] : from + 1;
-        if (start > last) start = last;
-        for (int at = from + 1; at <= last; at++) {
-            sum += w->work[at - 1];
-            double off = fabs(sum - total * s / stages);
-            if (at < start) continue;
-            bool better = best < 0 || w->crossing[at] < w->crossing[best] ||
-                          (w->crossing[at] == w->crossing[best] && off < best_off);
-            if (better) best = at, best_off = off;
-        }
-        for (int at = from; at < best; at++) before += w->work[at];
-        out->first[s] = best;
+        int from = out->first[s - 1], last = reach(w->work, n, from, most), first = earliest[s];
+        if (last > n - (stages - s)) last = n - (stages - s); // a node for each stage that follows
+        if (first <= from) first = from + 1;
+        if (first > last) first = last;
+        out->first[s] = cheapest_cut(w, first, last, total * s / stages);
     }
 }
 
