@@ -50,6 +50,18 @@ good "$check_trace" run.trace
 good "$sennit" simulate pipeline.json --trace both.trace --measured run.trace
 good "$check_trace" both.trace 'predicted rank 0 ' 'measured rank 0 ' 'predicted rank 1 ' 'measured rank 1 '
 
+# The report is one page of its own, with all parts.
+good "$sennit" compile "$model" $what --plan mixed.json -o program
+report=program.d/report.html
+for part in '<h2>Plan' '<h2>Rank classes' '<h2>Timeline of a step' '<h2>Memory over a step' '<h2>Communication by layer' \
+    'prefers-color-scheme:dark' 'rank 3' 'micro-batch 1' 'all_reduce'; do
+    grep -q "$part" $report || { echo "$report: no $part" >&2; failures=1; }
+done
+if grep -qE '(src|href)=|url\(|<script' $report; then
+    echo "$report: it needs other files" >&2
+    failures=1
+fi
+
 good "$sennit" profile --quick -o profile.json pipeline.json
 grep -q '"gemm ' profile.json || failures=1
 expect 0 '^step ' "$sennit" simulate pipeline.json --profile profile.json
