@@ -62,10 +62,34 @@ static bool measure(const sn_options *options, sn_diags *diags, const char *fold
     return good && measure_plans(options, diags, instructions);
 }
 
+// A line for each entry of the profile, and of the objects in it.
+static void print_object(const json_t *object, int depth, sn_str *out) {
+    const char *name;
+    json_t *value;
+    bool first = true;
+    sn_str_puts(out, "{");
+    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+        sn_str_printf(out, "%s\n%*s", first ? "" : ",", depth, "");
+        sn_str_quote(out, name);
+        sn_str_puts(out, ": ");
+        first = false;
+        if (json_is_object(value)) {
+            print_object(value, depth + 1, out);
+            continue;
+        }
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        sn_str_puts(out, text);
+        free(text);
+    }
+    sn_str_puts(out, "}");
+}
+
 static bool write_profile(const char *path, const json_t *profile, sn_diags *diags) {
-    char *text = json_dumps(profile, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-    sn_status status = sn_file_write(path, text, strlen(text));
-    free(text);
+    sn_str text = {0};
+    print_object(profile, 1, &text);
+    sn_str_putc(&text, '\n');
+    sn_status status = sn_file_write(path, sn_str_text(&text), text.length);
+    sn_str_free(&text);
     if (!status) return true;
     sn_error(diags, "E0830", path, NULL, "%s", sn_status_message(status));
     sn_status_free(status);

@@ -241,7 +241,7 @@ static void write_collectives(ranks_bench *b, double share, json_t *profile) {
         json_t *table = json_array(), *of_kind = json_object_get(all, sn_instr_name(kinds[k]));
         for (int s = 0; s < b->sizes; s++)
             json_array_append_new(table,
-                                  json_pack("[f, f]", (double)b->size[s], share * MEDIAN(&b->collectives[k][s])));
+                                  json_pack("[I, f]", (json_int_t)b->size[s], share * MEDIAN(&b->collectives[k][s])));
         if (!of_kind) {
             of_kind = json_object();
             json_object_set_new(all, sn_instr_name(kinds[k]), of_kind);
@@ -256,8 +256,8 @@ static void write_messages(ranks_bench *b, json_t *profile) {
     for (int s = 0; s < b->sizes; s++) {
         double send = MEDIAN(&b->sends[s]), receive = MEDIAN(&b->receives[s]);
         double flight = MEDIAN(&b->trips[s]) / 2 - send - receive;
-        json_array_append_new(table,
-                              json_pack("[f, f, f, f]", (double)b->size[s], send, flight > 0 ? flight : 0, receive));
+        json_array_append_new(
+            table, json_pack("[I, f, f, f]", (json_int_t)b->size[s], send, flight > 0 ? flight : 0, receive));
     }
     json_object_set_new(profile, "messages", table);
     json_object_set_new(profile, "issue", json_real(MEDIAN(&b->gaps)));

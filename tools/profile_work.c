@@ -79,7 +79,10 @@ static sn_status measure(const bench *b, const sn_instr *instr, double *seconds)
 
 static void add_row(json_t *table, size_t n, const double *values) {
     json_t *row = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(row, json_real(values[i]));
+    for (size_t i = 0; i < n; i++) {
+        bool size = values[i] >= 1; // what is measured takes no second
+        json_array_append_new(row, size ? json_integer((json_int_t)values[i]) : json_real(values[i]));
+    }
     json_array_append_new(table, row);
 }
 

@@ -66,6 +66,8 @@ good "$sennit" profile --quick -o profile.json pipeline.json
 grep -q '"gemm ' profile.json || failures=1
 expect 0 '^step ' "$sennit" simulate pipeline.json --profile profile.json
 
+expect 0 '^step ' "$sennit" simulate mixed.json --profile "$root/samples/profiles/sapphire-rapids-2-cores.json"
+
 # A machine of other devices, many of them: one rank of each class stands for all.
 good "$sennit" plan "$model" $what --cluster dgx-a100:64 --batch 2048 --mesh pp=2,dp=256,microbatches=4 -o large.json
 expect 0 'one rank of each class' "$sennit" simulate large.json
