@@ -3,6 +3,7 @@
 // bounds on stages and replicas. The enumeration has its own arithmetic and calls nothing of the planner.
 #include "passes/partition/inter/stages.h"
 
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,7 +192,45 @@ static void test_budget(void **unused) {
     assert_true(open > 50);
 }
 
+enum { BLOCKS = 96, BLOCKS_A_STAGE = 3, DEVICES = 16384, MICROBATCHES = 1536 };
+
+static double block_time(void *context, int kind, int shape, int in_flight, int *same_until) {
+    const sn_stage_problem *p = context;
+    int blocks = kind % p->cuts - kind / p->cuts;
+    (void)in_flight;
+    *same_until = INT_MAX;
+    return blocks > BLOCKS_A_STAGE ? INFINITY : (double)blocks / (p->shapes[shape].data * p->shapes[shape].tensor);
+}
+
+// 96 blocks on 16,384 devices, three blocks a stage at most, that scale perfectly. Of S stages with m_i blocks on d_i
+// devices, sum(m_i / d_i) >= (sum sqrt(m_i))^2 / sum(d_i), which 32 stages of three blocks on 512 devices attain.
+static void test_large(void **unused) {
+    (void)unused;
+    sn_stage_shape shapes[48];
+    int count = 0;
+    for (int tensor = 1; tensor <= 8; tensor *= 2) {
+        for (int data = 1; data <= 2048; data *= 2) shapes[count++] = (sn_stage_shape){data, tensor};
+    }
+    for (int stash = 0; stash < SN_STAGE_STASH_COUNT; ++stash) {
+        for (int objective = 0; objective < SN_STAGE_OBJECTIVE_COUNT; ++objective) {
+            sn_stage_problem p = {.cuts = BLOCKS + 1, .shapes = shapes, .shape_count = count, .devices = DEVICES};
+            p.microbatches = MICROBATCHES;
+            p.objective = (sn_stage_objective)objective;
+            p.stash = (sn_stage_stash)stash;
+            p.time = block_time;
+            p.context = &p;
+            sn_stage_plan plan = sn_stages_solve(&p);
+            double longest = (double)BLOCKS / DEVICES, stages = BLOCKS / BLOCKS_A_STAGE;
+            double expected = objective == SN_STAGE_STEADY ? longest : (MICROBATCHES - 1 + stages) * longest;
+            assert_true(plan.feasible && fabs(plan.objective - expected) <= 1e-12 * expected);
+            assert_true(fabs(plan.lower_bound - expected) <= 1e-12 * expected);
+            sn_stage_plan_free(&plan);
+        }
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_plan), cmocka_unit_test(test_budget)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_plan), cmocka_unit_test(test_budget),
+                                       cmocka_unit_test(test_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
