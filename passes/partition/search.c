@@ -20,7 +20,7 @@ static const long MOST_WORK = 20000000;
 enum {
     MOST_RUNNERS = 6,
     MOST_FIRST = 8,
-    MOST_SOLVED = 64,
+    MOST_SOLVED = 160,
     MOST_TENSOR = 64,
     MOST_CONTEXT = 16,
     MOST_MICRO = 64,

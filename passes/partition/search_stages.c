@@ -197,12 +197,44 @@ static double least_bound(const solver *v) {
     return fmax(longest, total / v->stages) / v->slowest;
 }
 
+// Without a limit of memory nothing is computed again and the sum is what it is: stages as long as a bound allows, one
+// after the other, and bisection on the bound. False when the bound does not suffice.
+static bool fill_stages(const sn_stage_context *x, double bound, int *cut, long *work) {
+    int n = x->blocks->n_blocks;
+    cut[0] = 0;
+    for (int s = 0; s < x->stages; s++) {
+        int most = n - (x->stages - 1 - s), end = cut[s];
+        totals t = {0};
+        for (sn_remat remat; end < most; end++, (*work)++) {
+            add_class(&t, &x->costs[x->blocks->blocks[end].kind], 1);
+            if (cost_of(x, s, &t, &remat) > bound) break;
+        }
+        if (end == cut[s]) return false;
+        cut[s + 1] = end;
+    }
+    return cut[x->stages] == n;
+}
+
+static bool balance(const sn_stage_context *x, double low, int *cut, long *work) {
+    double high = 2 * low;
+    while (!fill_stages(x, high, cut, work)) {
+        low = high;
+        if (!isfinite(high *= 2)) return false;
+    }
+    for (int round = 0; round < 50 && high - low > 1e-9 * high; round++) {
+        double middle = 0.5 * (low + high);
+        *(fill_stages(x, middle, cut, work) ? &high : &low) = middle;
+    }
+    return fill_stages(x, high, cut, work);
+}
+
 bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *work) {
     solver v = {.x = x, .n = x->blocks->n_blocks, .stages = x->stages, .work = work};
-    v.slowest = 1 + 1e-9;
-    for (int i = 0; x->speed && i < v.stages; i++) v.slowest = fmax(v.slowest, (1 + 1e-9) / x->speed[i]);
     size_t cells = (size_t)(v.stages + 1) * (size_t)(v.n + 1);
     if (v.stages > v.n) return false;
+    v.slowest = 1 + 1e-9;
+    for (int i = 0; x->speed && i < v.stages; i++) v.slowest = fmax(v.slowest, (1 + 1e-9) / x->speed[i]);
+    if (!x->limits && !isfinite(x->limit)) return balance(x, least_bound(&v), cut, work);
     v.sum = sn_alloc(cells * sizeof *v.sum);
     v.from = sn_alloc(cells * sizeof *v.from);
     int *trial = sn_alloc((size_t)(v.stages + 1) * sizeof *trial);
