@@ -46,6 +46,7 @@ static bool measure(const sn_options *options, sn_diags *diags, const char *fold
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
     json_object_set_new(profile, "cores", json_real(cores));
     json_object_set_new(profile, "turn", json_real(sn_profile_measure_turn()));
+    json_object_set_new(profile, "sharing", json_real(sn_profile_measure_sharing()));
     json_object_set_new(profile, "collectives", json_object());
     json_object_set_new(profile, "step", json_object());
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {

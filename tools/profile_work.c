@@ -5,10 +5,13 @@
 #include "base/alloc.h"
 #include "runtime/device/device.h"
 
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -86,6 +89,20 @@ static void add_row(json_t *table, size_t n, const double *values) {
     json_array_append_new(table, row);
 }
 
+static sn_instr product(int64_t m, int64_t n, int64_t k) {
+    sn_instr in = {.kind = SN_INSTR_GEMM, .origin = -1};
+    in.gemm = (sn_do_gemm){.dtype = SN_F32, .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .alpha = 1};
+    in.gemm.a = (sn_view){0, 0}, in.gemm.b = (sn_view){1, 0}, in.gemm.c = (sn_view){2, 0};
+    return in;
+}
+
+static sn_instr copy_of(int64_t bytes) {
+    sn_instr in = {.kind = SN_INSTR_COPY, .origin = -1};
+    in.copy = (sn_do_copy){.dtype = SN_F32, .rank = 1, .dims = {bytes / 4}, .from_stride = {1}, .to_stride = {1}};
+    in.copy.from = (sn_view){0, 0}, in.copy.to = (sn_view){1, 0};
+    return in;
+}
+
 static sn_status measure_gemms(const bench *b, bool quick, sn_profile_progress progress, json_t *table) {
     static const int64_t sizes[] = {32, 128, 512, 1024}, few[] = {64, 512};
     const int64_t *size = quick ? few : sizes;
@@ -94,10 +111,7 @@ static sn_status measure_gemms(const bench *b, bool quick, sn_profile_progress p
         for (size_t j = 0; j < n; j++) {
             for (size_t l = 0; l < n; l++) {
                 progress("matrix products", done++, n * n * n);
-                sn_instr in = {.kind = SN_INSTR_GEMM, .origin = -1};
-                in.gemm = (sn_do_gemm){.dtype = SN_F32, .m = size[i], .n = size[j], .k = size[l], .alpha = 1};
-                in.gemm.lda = size[l], in.gemm.ldb = in.gemm.ldc = size[j];
-                in.gemm.a = (sn_view){0, 0}, in.gemm.b = (sn_view){1, 0}, in.gemm.c = (sn_view){2, 0};
+                sn_instr in = product(size[i], size[j], size[l]);
                 double row[4] = {(double)size[i], (double)size[j], (double)size[l]};
                 SN_TRY(measure(b, &in, &row[3]));
                 add_row(table, 4, row);
@@ -111,9 +125,7 @@ static sn_status measure_streams(const bench *b, sn_profile_progress progress, j
     size_t done = 0;
     for (int64_t bytes = 4096; bytes <= BUFFER; bytes *= 4) {
         progress("copies", done++, 7);
-        sn_instr in = {.kind = SN_INSTR_COPY, .origin = -1};
-        in.copy = (sn_do_copy){.dtype = SN_F32, .rank = 1, .dims = {bytes / 4}, .from_stride = {1}, .to_stride = {1}};
-        in.copy.from = (sn_view){0, 0}, in.copy.to = (sn_view){1, 0};
+        sn_instr in = copy_of(bytes);
         double row[2] = {2 * (double)bytes};
         SN_TRY(measure(b, &in, &row[1]));
         add_row(table, 2, row);
@@ -328,6 +340,58 @@ double sn_profile_measure_turn(void) {
     return sum > 0 ? squares / (2 * sum) : 0;
 }
 
+static void end_twins(long n, const pid_t *twins) {
+    for (long i = 0; i < n; i++) {
+        if (twins[i] <= 0) continue;
+        kill(twins[i], SIGKILL);
+        waitpid(twins[i], NULL, 0);
+    }
+}
+
+// A product and a walk through memory that fills a core's cache, again and again; counts how often until killed.
+static void work_on(_Atomic int64_t *rounds, pid_t parent) {
+    bench b = {0};
+    double seconds;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sn_status status = bench_open(&b);
+    sn_instr gemm = product(256, 256, 256), copy = copy_of(1 << 20);
+    while (!status && getppid() == parent) {
+        status = measure(&b, &gemm, &seconds);
+        if (!status) status = measure(&b, &copy, &seconds);
+        (*rounds)++;
+    }
+    _exit(0);
+}
+
+static double rounds_of(long processes, double seconds) {
+    enum { MOST = 128 };
+    pid_t workers[MOST], self = getpid();
+    _Atomic int64_t *rounds = mmap(NULL, sizeof *rounds, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (rounds == MAP_FAILED) return 0;
+    if (processes > MOST) processes = MOST;
+    for (long i = 0; i < processes; i++)
+        if (!(workers[i] = fork())) work_on(rounds, self);
+    usleep(250000); // their first touch of memory
+    int64_t before = *rounds;
+    double begun = now();
+    usleep((useconds_t)(1e6 * seconds));
+    double rate = (double)(*rounds - before) / (now() - begun);
+    end_twins(processes, workers);
+    munmap((void *)(uintptr_t)rounds, sizeof *rounds);
+    return rate;
+}
+
+double sn_profile_measure_sharing(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double alone = 0, shared = 0;
+    for (int i = 0; i < 3; i++) { // in turns, and the best of each
+        alone = fmax(alone, rounds_of(cores, 0.4));
+        shared = fmax(shared, rounds_of(2 * cores, 0.4));
+    }
+    double share = alone > 0 ? shared / alone : 1;
+    return share > 1 ? 1 : share < 0.5 ? 0.5 : share;
+}
+
 // Processes that run the same class until they are killed, or until we end.
 static void start_twins(class_bench *c, long n, pid_t *twins) {
     pid_t self = getpid();
@@ -338,14 +402,6 @@ static void start_twins(class_bench *c, long n, pid_t *twins) {
         sn_status status = getppid() == self ? run_class(c, 3600) : SN_OK;
         sn_status_free(status);
         _exit(0);
-    }
-}
-
-static void end_twins(long n, const pid_t *twins) {
-    for (long i = 0; i < n; i++) {
-        if (twins[i] <= 0) continue;
-        kill(twins[i], SIGKILL);
-        waitpid(twins[i], NULL, 0);
     }
 }
 

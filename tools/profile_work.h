@@ -12,6 +12,8 @@ SN_MUST_USE sn_status sn_profile_measure_kinds(bool quick, sn_profile_progress p
 // Seconds until a process that yields gets a core again, in the mean, while one more process than there are cores
 // works.
 double sn_profile_measure_turn(void);
+// What is left of the work that the cores get done when two processes take turns on each: caches are filled again.
+double sn_profile_measure_sharing(void);
 // Adds the instructions of a plan's training step to the profile's "instructions": each program of each rank class is
 // run on one core, without its communication; with more ranks than one, while other processes keep the other cores as
 // busy.

@@ -73,7 +73,8 @@ static void make_streams(builder *b) {
     for (size_t i = 0; i < b->out->n_ranks; i++) {
         sn_replay_rank *rank = &b->out->ranks[i];
         int64_t at = sn_cluster_node(b->request->cluster, rank->rank);
-        if (b->request->cores > 0 && at != node) host = sn_sim_host(b->out->sim, b->request->cores, b->request->turn);
+        if (b->request->cores > 0 && at != node)
+            host = sn_sim_host(b->out->sim, b->request->cores, b->request->turn, b->request->sharing);
         node = at;
         for (int s = 0; s < SN_STREAM_COUNT; s++) rank->stream[s] = sn_sim_stream(b->out->sim, host);
         b->links[i] = sn_sim_stream(b->out->sim, SN_SIM_NONE);

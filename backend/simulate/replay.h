@@ -9,7 +9,7 @@ typedef struct sn_replay_request {
     const sn_prices *prices;
     const sn_cluster *cluster;
     double cores;         // of a node whose ranks share its cores; 0: each rank has its device
-    double turn;          // passes/simulate/engine.h
+    double turn, sharing; // passes/simulate/engine.h
     const char *sequence; // "step"
     bool by_class;        // one rank of each class alone, however few there are
 } sn_replay_request;

@@ -17,6 +17,7 @@ bool sn_simulate(const sn_price_request *request, double cores, sn_arena *arena,
                                 .cluster = request->cluster,
                                 .cores = cores,
                                 .turn = request->profile ? request->profile->turn : 0,
+                                .sharing = request->profile ? request->profile->sharing : 1,
                                 .sequence = "step"};
     sn_str stuck = {0};
     bool good = sn_replay_run(&replay, arena, &out->replay, &stuck);

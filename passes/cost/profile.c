@@ -79,6 +79,8 @@ bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn
     profile.issue = read_seconds(&r, json, "issue");
     profile.run = read_seconds(&r, json, "run");
     profile.turn = read_seconds(&r, json, "turn");
+    profile.sharing = read_seconds(&r, json, "sharing");
+    if (!(profile.sharing > 0 && profile.sharing <= 1)) fail(&r, "sharing", "is no share of one");
     profile.cores = json_number_value(json_object_get(json, "cores"));
     if (!(profile.cores >= 1)) fail(&r, "cores", "is no number of cores");
     profile.gemms = read_table(&r, json_object_get(json, "gemms"), "gemms", 4);

@@ -1,6 +1,7 @@
 // What `sennit profile` measured on a machine whose CPU runs the ranks. Written as JSON:
 //
-//   {"version": 1, "device": "cpu", "cores": 2, "issue": 2.1e-7, "run": 1.5e-6, "turn": 1e-3, "step": {"1": 2e-5, "2":
+//   {"version": 1, "device": "cpu", "cores": 2, "issue": 2.1e-7, "run": 1.5e-6, "turn": 1e-3, "sharing": 0.95,
+//    "step": {"1": 2e-5, "2":
 //   8e-5},
 //    "gemms": [[64, 512, 128, 4.4e-5], …],      m, n, k, seconds; any order
 //    "attentions": [[2.1e6, 1e-4], …],          flops, seconds
@@ -35,6 +36,7 @@ typedef struct sn_message_cost {
 typedef struct sn_profile {
     double cores;        // that the ranks share
     double issue, run;   // seconds: of an instruction beside its work, of a run of a program
+    double sharing;      // share of the cores' speed that is left while two processes take turns on each
     double turn;         // seconds until a process that waited gets a core while others keep all of them busy
     sn_map instructions; // signature (backend/simulate/signature.h) -> double [2]
     sn_profile_table gemms, attentions, streams, messages;

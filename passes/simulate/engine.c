@@ -2,9 +2,9 @@
 // turn of a task that waits for a core; a heap orders them by time. A task counts what it still waits for and becomes
 // ready at zero.
 //
-// A host with k running tasks on c cores has a clock of its own that advances at the rate min(1, c / k): a task of s
-// seconds ends when that clock has advanced by s. So the order in which the tasks of a host end does not change as
-// others come and go, and one heap per host, by the host's clock, is enough.
+// A host with k running tasks on c cores has a clock of its own that advances at the rate 1, or c / k times what
+// sharing leaves,: a task of s seconds ends when that clock has advanced by s. So the order in which the tasks of a
+// host end does not change as others come and go, and one heap per host, by the host's clock, is enough.
 #include "passes/simulate/engine.h"
 
 #include "base/bug.h"
@@ -28,8 +28,8 @@ typedef struct edge {
 } edge;
 
 typedef struct host {
-    double cores, turn, clock, at; // the clock as it stood at time `at`
-    heap running;                  // by the clock
+    double cores, turn, sharing, clock, at; // the clock as it stood at time `at`
+    heap running;                           // by the clock
 } host;
 
 typedef struct group {
@@ -77,9 +77,9 @@ void sn_sim_free(sn_sim *sim) {
     sn_free(sim);
 }
 
-int sn_sim_host(sn_sim *sim, double cores, double turn) {
-    SN_CHECK(cores > 0 && turn >= 0);
-    sn_vec_push(&sim->hosts, (host){.cores = cores, .turn = turn});
+int sn_sim_host(sn_sim *sim, double cores, double turn, double sharing) {
+    SN_CHECK(cores > 0 && turn >= 0 && sharing > 0 && sharing <= 1);
+    sn_vec_push(&sim->hosts, (host){.cores = cores, .turn = turn, .sharing = sharing});
     return (int)sim->hosts.count - 1;
 }
 
@@ -165,7 +165,7 @@ static void sort_edges(sn_sim *sim) {
 
 static double rate(const host *h) {
     double running = (double)h->running.count;
-    return running > h->cores ? h->cores / running : 1;
+    return running > h->cores ? h->cores * h->sharing / running : 1;
 }
 
 static void advance(host *h, double now) {

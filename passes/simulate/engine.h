@@ -27,8 +27,9 @@ sn_sim *sn_sim_new(void);
 void sn_sim_free(sn_sim *sim);
 
 // Each returns the index of what it adds, from 0.
-// `turn`: seconds until a stream that has waited gets a core of a host where none is free.
-int sn_sim_host(sn_sim *sim, double cores, double turn);
+// `turn`: seconds until a stream that has waited gets a core of a host where none is free. `sharing`: the share of the
+// cores' speed that is left while streams take turns on them; 1: all of it.
+int sn_sim_host(sn_sim *sim, double cores, double turn, double sharing);
 int sn_sim_stream(sn_sim *sim, int host); // SN_SIM_NONE: its tasks share nothing
 int sn_sim_group(sn_sim *sim);
 // Tasks of a stream run in the order in which they are added; `stream` may be SN_SIM_NONE.

@@ -22,7 +22,7 @@ typedef struct problem {
     double seconds[MOST_TASKS];
     int before[MOST_EDGES], after[MOST_EDGES];
     double lag[MOST_EDGES];
-    double cores; // of the one host of all streams; 0: no host
+    double cores, sharing; // of the one host of all streams; no cores: no host
 } problem;
 
 static uint64_t state_of_random = 88172645463325252ull;
@@ -64,7 +64,7 @@ static problem random_problem(void) {
 
 static sn_sim *build(const problem *p) {
     sn_sim *sim = sn_sim_new();
-    int host = p->cores > 0 ? sn_sim_host(sim, p->cores, 0) : SN_SIM_NONE;
+    int host = p->cores > 0 ? sn_sim_host(sim, p->cores, 0, p->sharing) : SN_SIM_NONE;
     for (int s = 0; s < p->streams; s++) sn_sim_stream(sim, host);
     for (int g = 0; g < p->groups; g++) sn_sim_group(sim);
     for (int t = 0; t < p->tasks; t++) {
@@ -155,7 +155,7 @@ static void share_cores(const problem *p, double *end) {
         int running = 0;
         double next = INFINITY;
         for (int t = 0; t < p->tasks; t++) running += s[t].started && !s[t].ended;
-        double speed = running > p->cores ? p->cores / running : 1;
+        double speed = running > p->cores ? p->sharing * p->cores / running : 1;
         for (int t = 0; t < p->tasks; t++)
             if (s[t].started && !s[t].ended) next = fmin(next, now + s[t].left / speed);
         for (int e = 0; e < p->edges; e++) {
@@ -175,6 +175,7 @@ static void test_processor_sharing(void **state) {
     for (int i = 0; i < 1000; i++) {
         problem p = random_problem();
         p.cores = 1 + (double)random_below(6) / 2;
+        p.sharing = random_below(2) ? 1 : 0.875;
         double end[MOST_TASKS];
         share_cores(&p, end);
         sn_sim *sim = build(&p);
@@ -190,6 +191,7 @@ static void test_same_again(void **state) {
     (void)state;
     problem p = random_problem();
     p.cores = 1.5;
+    p.sharing = 0.9;
     sn_sim *a = build(&p), *b = build(&p);
     assert_true(sn_sim_run(a) && sn_sim_run(b));
     for (int t = 0; t < p.tasks; t++) {
@@ -221,7 +223,7 @@ static void test_turns(void **state) {
     (void)state;
     for (int busy = 1; busy <= 2; busy++) {
         sn_sim *sim = sn_sim_new();
-        int host = sn_sim_host(sim, 2, 0.25), streams[3];
+        int host = sn_sim_host(sim, 2, 0.25, 1), streams[3];
         for (int s = 0; s < 3; s++) streams[s] = sn_sim_stream(sim, host);
         int first = sn_sim_add(sim, streams[0], 1), more = sn_sim_add(sim, streams[0], 4), other = SN_SIM_NONE;
         if (busy == 2) other = sn_sim_add(sim, streams[1], 5);

@@ -77,6 +77,7 @@ static sn_replay replay(fixture *f, double cores, bool by_class) {
                                  .prices = &f->prices,
                                  .cluster = &f->cluster,
                                  .cores = cores,
+                                 .sharing = 1,
                                  .sequence = "step",
                                  .by_class = by_class};
     sn_replay out;
