@@ -327,13 +327,12 @@ static void find_depths(sn_elimination *e) {
     }
 }
 
-sn_elimination *sn_elimination_new(const sn_core *core, const int *nodes, int n_nodes, size_t max_cells) {
+static sn_elimination *new_elimination(const sn_core *core, const int *nodes, int n_nodes) {
     sn_elimination *e = sn_alloc(sizeof *e);
-    size_t n = (size_t)n_nodes + 1;
     *e = (sn_elimination){.n_nodes = n_nodes, .exact = true};
-    e->size = SN_NEW_N(&e->arena, int, n);
-    e->costs = SN_NEW_N(&e->arena, double *, n);
-    e->seen = SN_NEW_N(&e->arena, double *, n);
+    e->size = SN_NEW_N(&e->arena, int, n_nodes + 1);
+    e->costs = SN_NEW_N(&e->arena, double *, n_nodes + 1);
+    e->seen = SN_NEW_N(&e->arena, double *, n_nodes + 1);
     int largest = 1;
     for (int i = 0; i < n_nodes; i++) {
         e->size[i] = core->nodes[nodes[i]].size;
@@ -343,6 +342,24 @@ sn_elimination *sn_elimination_new(const sn_core *core, const int *nodes, int n_
     }
     e->sum = SN_NEW_N(&e->arena, double, largest);
     e->least = SN_NEW_N(&e->arena, double, largest);
+    return e;
+}
+
+static void free_preparation(preparation *p) {
+    for (int i = 0; i < p->e->n_nodes; i++) sn_vec_free(&p->of_node[i]);
+    sn_free(p->of_node);
+    sn_free(p->position);
+    sn_free(p->stamp);
+    sn_free(p->weight);
+    sn_vec_free(&p->functions);
+    sn_vec_free(&p->consumed);
+    sn_vec_free(&p->buckets);
+    sn_vec_free(&p->heap);
+}
+
+sn_elimination *sn_elimination_new(const sn_core *core, const int *nodes, int n_nodes, size_t max_cells) {
+    size_t n = (size_t)n_nodes + 1;
+    sn_elimination *e = new_elimination(core, nodes, n_nodes);
     preparation p = {.e = e, .core = core, .nodes = nodes, .max_cells = max_cells};
     p.of_node = sn_alloc(sizeof *p.of_node * n);
     p.position = sn_alloc(sizeof *p.position * n);
@@ -355,15 +372,7 @@ sn_elimination *sn_elimination_new(const sn_core *core, const int *nodes, int n_
     for (int b = 0; b < e->n_buckets; b++) lay_out_bucket(&p, &p.buckets.data[b]);
     e->buckets = sn_arena_copy(&e->arena, p.buckets.data, sizeof *e->buckets * p.buckets.count);
     find_depths(e);
-    for (int i = 0; i < n_nodes; i++) sn_vec_free(&p.of_node[i]);
-    sn_free(p.of_node);
-    sn_free(p.position);
-    sn_free(p.stamp);
-    sn_free(p.weight);
-    sn_vec_free(&p.functions);
-    sn_vec_free(&p.consumed);
-    sn_vec_free(&p.buckets);
-    sn_vec_free(&p.heap);
+    free_preparation(&p);
     return e;
 }
 

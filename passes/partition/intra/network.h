@@ -8,8 +8,8 @@
 //     such that  sum over terms (i, [b, e), u) with b <= t < e of u(x_i)  <=  limit      for every time t
 //
 // This is the problem of Google's ASPLOS 2025 contest on intra-operator parallelism (Moffitt and Fegade), with any
-// number of memory terms per node. Costs and usages are integers: scale seconds to picoseconds or the like. All sums
-// must stay below 2^62.
+// number of memory terms per node. Costs and usages are integers: scale seconds to picoseconds or the like. Sums of
+// costs must stay below 10^18 and sums of usages below 2^61; beyond 2^53 "optimal" means up to rounding.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

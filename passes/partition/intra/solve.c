@@ -220,13 +220,16 @@ static sn_network_result result_of(const solver *s) {
 static sn_network_answer answer(const solver *s) {
     int *choice = sn_alloc(sizeof *choice * (s->network->n_nodes + 1));
     if (!s->core->infeasible) sn_core_lift(s->core, s->best, choice);
-    return (sn_network_answer){.result = result_of(s),
-                               .choice = choice,
-                               .cost = sn_network_cost(s->network, choice),
-                               .peak = sn_network_peak(s->network, choice),
-                               .lower_bound = s->lower_bound,
-                               .work = s->work,
-                               .seconds = now() - s->start};
+    sn_network_answer a = {.result = result_of(s),
+                           .choice = choice,
+                           .cost = sn_network_cost(s->network, choice),
+                           .peak = sn_network_peak(s->network, choice),
+                           .lower_bound = s->lower_bound,
+                           .work = s->work,
+                           .seconds = now() - s->start};
+    // Costs beyond 2^53 are rounded while searching: what the choice costs exactly is a bound of the bound.
+    if (is_feasible(s) && a.lower_bound > a.cost) a.lower_bound = a.cost;
+    return a;
 }
 
 sn_network_answer sn_network_solve(const sn_network *network, const sn_network_budget *budget) {
