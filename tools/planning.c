@@ -25,6 +25,20 @@ static bool read_command(sn_planning *p) {
            (p->plugins = sn_command_plugins(p->options, p->diags)) != NULL;
 }
 
+// What --mesh fixes must be something that is searched.
+static bool check_axes(sn_planning *p) {
+    static const char *const known[] = {"pp", "dp", "cp", "tp"};
+    for (int a = 0; p->is_fixed && a < p->fixed.mesh.n_axes; a++) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) found |= strcmp(p->fixed.mesh.name[a], known[i]) == 0;
+        if (found || p->fixed.mesh.size[a] == 1) continue;
+        sn_error(p->diags, "E0440", "--mesh", "leave --cluster out to run with this axis as it is",
+                 "the search knows the axes pp, dp, cp and tp, not '%s'", p->fixed.mesh.name[a]);
+        return false;
+    }
+    return true;
+}
+
 static bool read_profile(sn_planning *p) {
     const char *path = sn_options_text(p->options, "profile", NULL);
     p->has_profile = path && sn_profile_load(path, &p->arena, p->diags, &p->profile);
@@ -72,7 +86,7 @@ static sn_objective objective_of(const sn_options *options) {
 
 bool sn_planning_open(sn_planning *p, const sn_options *options, sn_diags *diags) {
     *p = (sn_planning){.options = options, .diags = diags};
-    if (!read_command(p) || !read_profile(p) || !build_step(p)) return false;
+    if (!read_command(p) || !check_axes(p) || !read_profile(p) || !build_step(p)) return false;
     p->blocks = sn_blocks_find(p->module, p->fixed_micro ? p->fixed_micro : p->batch, &p->arena);
     p->blocks.model_hash = p->model_hash;
     p->request = (sn_search_request){.blocks = &p->blocks,

@@ -46,6 +46,7 @@ expect 1 'E0441.*needs .* more per device' "$sennit" plan "$model" $options --cl
 expect 1 'E0440.*no way to share a batch of 1 ' "$sennit" plan "$model" $options --cluster local:64 --batch 1 --mesh dp=64
 expect 1 'E0448.*a plan is made for a cluster' "$sennit" plan "$model" $options --batch 8
 expect 1 'E0448.*a plan is made for a batch' "$sennit" plan "$model" $options --cluster local:2
+expect 1 'E0440.*not .ep.' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --mesh ep=4
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/bare.json"
 expect 1 'E0446.*no explanation' "$sennit" explain "$tree/bare.json"
 expect 1 'E0405' "$sennit" explain "$tree/missing.json"
