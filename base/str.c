@@ -82,6 +82,22 @@ void sn_str_number(sn_str *str, double value, bool single) {
     sn_str_puts(str, text);
 }
 
+void sn_str_bytes(sn_str *str, double bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) bytes /= 1024, unit++;
+    sn_str_printf(str, unit && bytes < 100 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+void sn_str_seconds(sn_str *str, double seconds) {
+    if (seconds >= 1)
+        sn_str_printf(str, "%.3f s", seconds);
+    else if (seconds >= 1e-3)
+        sn_str_printf(str, "%.2f ms", 1e3 * seconds);
+    else
+        sn_str_printf(str, "%.1f us", 1e6 * seconds);
+}
+
 const char *sn_str_text(const sn_str *str) {
     return str->data ? str->data : "";
 }

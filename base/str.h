@@ -20,6 +20,9 @@ void sn_str_vprintf(sn_str *str, const char *format, va_list args);
 void sn_str_quote(sn_str *str, const char *text);
 // Shortest decimal that reads back as the same double (float when single is set); "inf", "-inf", "nan" for the rest.
 void sn_str_number(sn_str *str, double value, bool single);
+// A quantity for people, in the unit that suits it: "1.4 GiB", "12 KiB"; "3.2 s", "41.7 ms", "0.82 us".
+void sn_str_bytes(sn_str *str, double bytes);
+void sn_str_seconds(sn_str *str, double seconds);
 const char *sn_str_text(const sn_str *str); // never NULL
 void sn_str_clear(sn_str *str);             // keeps the memory
 void sn_str_free(sn_str *str);

@@ -84,11 +84,14 @@ static void verify(const sn_schedules *schedules, sn_arena *arena) {
     SN_BUG("verify-schedule:%s", sn_str_text(&text));
 }
 
+enum { MEMORY_SLACK = 1 << 20 };
+
 // A plan that was searched for says what a device will hold; the arenas say what it does hold.
 static void check_promise(const sn_schedules *schedules, const sn_plan *plan, const char *subject, sn_diags *diags) {
     for (size_t c = 0; plan->predicted_memory_bytes > 0 && c < schedules->classes.count; c++) {
         double held = (double)schedules->classes.items[c].arena_bytes;
-        if (held <= plan->predicted_memory_bytes) continue;
+        // The search does not see alignment, scalars and what one kernel keeps beside another's results.
+        if (held <= 1.05 * plan->predicted_memory_bytes + MEMORY_SLACK) continue;
         sn_warning(diags, "W0512", subject, "plan with less memory per device, more ranks, or rematerialisation",
                    "ranks of class %zu hold %.1f MiB, but the plan promises %.1f MiB", c, held / 1048576,
                    plan->predicted_memory_bytes / 1048576);

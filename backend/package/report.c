@@ -48,23 +48,6 @@ void sn_report_escape(sn_str *out, const char *text) {
     }
 }
 
-void sn_report_bytes(sn_str *out, double bytes) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = bytes;
-    int unit = 0;
-    while (value >= 1024 && unit < 4) value /= 1024, unit++;
-    sn_str_printf(out, unit && value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
-}
-
-void sn_report_seconds(sn_str *out, double seconds) {
-    if (seconds >= 1)
-        sn_str_printf(out, "%.3g s", seconds);
-    else if (seconds >= 1e-3)
-        sn_str_printf(out, "%.3g ms", 1e3 * seconds);
-    else
-        sn_str_printf(out, "%.3g µs", 1e6 * seconds);
-}
-
 double sn_report_x(double at, double seconds) {
     return SN_REPORT_LEFT + (seconds > 0 ? at / seconds : 0) * (SN_REPORT_WIDTH - SN_REPORT_LEFT);
 }
@@ -84,7 +67,7 @@ void sn_report_axis(sn_str *out, double y, double seconds) {
         sn_str_printf(out, "<text class=small text-anchor=%s x=\"%.1f\" y=\"%.1f\">",
                       x > SN_REPORT_WIDTH - 20 ? "end" : "middle", x, y + 16);
         if (i)
-            sn_report_seconds(out, i * tick);
+            sn_str_seconds(out, i * tick);
         else
             sn_str_putc(out, '0');
         sn_str_puts(out, "</text>");
@@ -154,11 +137,11 @@ static void write_classes(const sn_report *report, sn_str *out) {
         sn_str_printf(out, "<tr><td>%zu", c);
         for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
             sn_str_puts(out, "<td class=n>");
-            sn_report_seconds(out, seconds[i]);
+            sn_str_seconds(out, seconds[i]);
         }
         for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
             sn_str_puts(out, "<td class=n>");
-            sn_report_bytes(out, (double)bytes[i]);
+            sn_str_bytes(out, (double)bytes[i]);
         }
         sn_str_putc(out, '\n');
     }
@@ -167,7 +150,7 @@ static void write_classes(const sn_report *report, sn_str *out) {
 
 static void write_simulation(const sn_report *report, sn_str *out) {
     sn_str_puts(out, "<p class=big>A step is predicted to take <b>");
-    sn_report_seconds(out, report->simulation->replay.seconds);
+    sn_str_seconds(out, report->simulation->replay.seconds);
     sn_str_puts(out, "</b> on ");
     sn_report_escape(out, report->cluster);
     sn_str_puts(out, ".</p>\n");
@@ -180,7 +163,7 @@ static void write_simulation(const sn_report *report, sn_str *out) {
 
 static void bytes_row(sn_str *out, const char *what, int64_t bytes) {
     sn_str_printf(out, "<tr><td>%s<td class=n>", what);
-    sn_report_bytes(out, (double)bytes);
+    sn_str_bytes(out, (double)bytes);
     sn_str_putc(out, '\n');
 }
 
@@ -241,7 +224,7 @@ static void write_addresses(const sn_schedule *s, const sn_program *p, sn_str *o
                       (double)(lives[i].last - lives[i].first + 1) / x * WIDTH, height);
         sn_report_escape(out, b->name);
         sn_str_puts(out, " ");
-        sn_report_bytes(out, (double)b->bytes);
+        sn_str_bytes(out, (double)b->bytes);
         sn_str_puts(out, "</title></rect>\n");
     }
     sn_str_puts(out, "</svg>\n");

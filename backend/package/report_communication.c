@@ -72,9 +72,9 @@ static void write_entry(const entry *e, double most, sn_str *out) {
     for (int k = 0, n = 0; k < SN_INSTR_COUNT; k++)
         if (e->kinds[k]) sn_str_printf(out, "%s%s", n++ ? ", " : "", sn_instr_name((sn_instr_kind)k));
     sn_str_puts(out, "<td class=n>");
-    sn_report_bytes(out, e->bytes);
+    sn_str_bytes(out, e->bytes);
     sn_str_puts(out, "<td class=n>");
-    sn_report_seconds(out, e->seconds);
+    sn_str_seconds(out, e->seconds);
     sn_str_printf(out, "<td class=bar><div style=\"width:%.1f%%\"></div>\n", most > 0 ? 100 * e->bytes / most : 0);
 }
 

@@ -193,13 +193,13 @@ static void draw(const usage *u, size_t rank_class, sn_str *out) {
     for (int c = 0; c < COLUMNS; c++)
         if (u->total[c] > peak) peak = u->total[c];
     sn_str_printf(out, "<p>Rank class %zu: in use at most ", rank_class);
-    sn_report_bytes(out, peak);
+    sn_str_bytes(out, peak);
     sn_str_puts(out, " of an arena of ");
-    sn_report_bytes(out, (double)u->schedule->arena_bytes);
+    sn_str_bytes(out, (double)u->schedule->arena_bytes);
     sn_str_printf(out, "</p><svg viewBox=\"0 -8 %d %d\">\n", SN_REPORT_WIDTH, HEIGHT + 32);
     for (int l = 0; l < LAYER_COUNT; l++) draw_layer(u, l, top, ground, out);
     sn_str_puts(out, "<text x=0 y=6>");
-    sn_report_bytes(out, top);
+    sn_str_bytes(out, top);
     sn_str_printf(out, "</text><text x=0 y=%d>0</text>", HEIGHT);
     sn_report_axis(out, HEIGHT, u->step);
     sn_str_puts(out, "</svg>\n");

@@ -6,8 +6,6 @@
 enum { SN_REPORT_WIDTH = 1000, SN_REPORT_LEFT = 90 };
 
 void sn_report_escape(sn_str *out, const char *text);
-void sn_report_bytes(sn_str *out, double bytes);     // "1.5 MiB"
-void sn_report_seconds(sn_str *out, double seconds); // "1.50 ms"
 // A time axis under a drawing: a line at y and labels from 0 to `seconds`.
 void sn_report_axis(sn_str *out, double y, double seconds);
 double sn_report_x(double at, double seconds); // of a time in a drawing

@@ -33,7 +33,7 @@ static void draw_box(const box *b, double y, double step, sn_str *out) {
     sn_report_escape(out, b->program);
     if (b->micro_batch >= 0) sn_str_printf(out, ", micro-batch %d", b->micro_batch);
     sn_str_puts(out, ": ");
-    sn_report_seconds(out, b->end - b->begin);
+    sn_str_seconds(out, b->end - b->begin);
     sn_str_puts(out, "</title></rect>");
 }
 

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static const double GIB = 1024.0 * 1024 * 1024;
-
 static void set_real(json_t *json, const char *key, double value) {
     json_object_set_new(json, key, isfinite(value) ? json_real(value) : json_null());
 }
@@ -156,14 +154,22 @@ void sn_report_infeasible(const sn_search_request *request, const sn_search_resu
         double bytes;
     } classes[] = {{"parameters", m->parameters},   {"gradients", m->gradients},    {"optimizer state", m->optimizer},
                    {"activations", m->activations}, {"working memory", m->working}, {"buffers", m->buffers}};
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        sn_str_printf(&largest, "%s%s %.1f GiB", i ? ", " : "", classes[i].name, classes[i].bytes / GIB);
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        sn_str_printf(&largest, "%s%s ", i ? ", " : "", classes[i].name);
+        sn_str_bytes(&largest, classes[i].bytes);
+    }
+    sn_str needed = {0}, missing = {0}, saved = {0};
+    sn_str_bytes(&needed, c->memory);
+    sn_str_bytes(&missing, c->excess);
+    sn_str_bytes(&saved, c->stages[stage].saved);
     sn_error(diags, "E0441", request->cluster->name,
-             sn_arena_printf(&diags->arena,
-                             "more devices, devices with at least %.1f GiB, or a smaller batch; there: %s",
-                             c->memory / GIB, sn_str_text(&largest)),
-             "no plan fits: the closest (%s) needs %.1f GiB more per device; remat saves %.1f GiB there already",
-             outline, c->excess / GIB, c->stages[stage].saved / GIB);
+             sn_arena_printf(&diags->arena, "more devices, devices with at least %s, or a smaller batch; there: %s",
+                             sn_str_text(&needed), sn_str_text(&largest)),
+             "no plan fits: the closest (%s) needs %s more per device; remat saves %s there already", outline,
+             sn_str_text(&missing), sn_str_text(&saved));
+    sn_str_free(&needed);
+    sn_str_free(&missing);
+    sn_str_free(&saved);
     sn_str_free(&largest);
     sn_free(outline);
 }

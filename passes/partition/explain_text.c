@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static const double GIB = 1024.0 * 1024 * 1024;
 static const char *const classes[] = {"parameters", "gradients", "optimizer", "activations", "working", "buffers"};
 enum { CLASSES = sizeof classes / sizeof *classes, MOST_STAGES_SHOWN = 8 };
 
@@ -22,22 +21,6 @@ static json_t *explanation_of(const json_t *plan) {
     return json_object_get(plan, "explanation");
 }
 
-static void put_seconds(sn_str *out, double seconds) {
-    if (seconds >= 1)
-        sn_str_printf(out, "%.3f s", seconds);
-    else if (seconds >= 1e-3)
-        sn_str_printf(out, "%.2f ms", 1e3 * seconds);
-    else
-        sn_str_printf(out, "%.1f us", 1e6 * seconds);
-}
-
-static void put_bytes(sn_str *out, double bytes) {
-    if (bytes >= 0.095 * GIB)
-        sn_str_printf(out, "%.1f GiB", bytes / GIB);
-    else
-        sn_str_printf(out, "%.1f MiB", 1024 * bytes / GIB);
-}
-
 static double total_of(const json_t *memory) {
     double total = 0;
     for (int i = 0; i < CLASSES; i++) total += real(memory, classes[i]);
@@ -48,26 +31,45 @@ static double stage_seconds(const json_t *stage) {
     return real(stage, "forward_seconds") + real(stage, "backward_seconds");
 }
 
-static void put_stage(const json_t *x, size_t index, sn_str *out) {
+// The unit of the table: what the fullest stage is stated in.
+static const struct unit {
+    const char *name;
+    double bytes;
+} units[] = {{"GiB", 1073741824}, {"MiB", 1048576}, {"KiB", 1024}};
+
+static const struct unit *table_unit(const json_t *stages) {
+    double most = 0;
+    size_t index, unit = 0;
+    const json_t *stage;
+    json_array_foreach(stages, index, stage) {
+        most = fmax(most, total_of(json_object_get(stage, "memory")));
+    }
+    while (unit < 2 && most < units[unit].bytes) unit++;
+    return &units[unit];
+}
+
+static void put_stage(const json_t *x, size_t index, const struct unit *unit, sn_str *out) {
     const json_t *stage = json_array_get(json_object_get(x, "stages"), index);
     const json_t *blocks = json_object_get(stage, "blocks"), *memory = json_object_get(stage, "memory");
     bool binding = (json_int_t)index == json_integer_value(json_object_get(x, "binding_stage"));
     sn_str_printf(out, "  %4zu  %3lld-%-3lld  %-9s ", index, (long long)json_integer_value(json_array_get(blocks, 0)),
                   (long long)json_integer_value(json_array_get(blocks, 1)) - 1, text(stage, "remat"));
     sn_str_printf(out, "%10.2f ms", 1e3 * stage_seconds(stage));
-    for (int i = 0; i < CLASSES; i++) sn_str_printf(out, " %7.2f", real(memory, classes[i]) / GIB);
-    sn_str_printf(out, " %8.2f%s\n", total_of(memory) / GIB, binding ? "  <- longest" : "");
+    for (int i = 0; i < CLASSES; i++) sn_str_printf(out, " %7.2f", real(memory, classes[i]) / unit->bytes);
+    sn_str_printf(out, " %8.2f%s\n", total_of(memory) / unit->bytes, binding ? "  <- longest" : "");
 }
 
 static void put_stages(const json_t *x, sn_str *out) {
     size_t count = json_array_size(json_object_get(x, "stages")), binding = 0;
     binding = (size_t)json_integer_value(json_object_get(x, "binding_stage"));
-    sn_str_puts(out, " stage  blocks   remat      micro-batch   params   grads   optim  activ.    work    bufs  GiB "
-                     "total\n");
+    const struct unit *unit = table_unit(json_object_get(x, "stages"));
+    sn_str_printf(
+        out, " stage  blocks   remat      micro-batch   params   grads   optim  activ.    work    bufs  %s total\n",
+        unit->name);
     for (size_t i = 0; i < count; i++) {
         bool shown = count <= MOST_STAGES_SHOWN || i < 3 || i + 2 >= count || i == binding;
         if (shown)
-            put_stage(x, i, out);
+            put_stage(x, i, unit, out);
         else if (i == 3)
             sn_str_printf(out, "   ...  (%zu stages in all)\n", count);
     }
@@ -81,21 +83,21 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
                   (long long)json_integer_value(json_object_get(plan, "batch")));
     sn_str_printf(out, "  %s\n", text(x, "outline"));
     sn_str_puts(out, "  step ");
-    put_seconds(out, step);
+    sn_str_seconds(out, step);
     sn_str_puts(out, ": pipeline ");
-    put_seconds(out, real(x, "pipeline_seconds"));
+    sn_str_seconds(out, real(x, "pipeline_seconds"));
     sn_str_puts(out, ", gradients and parameters over dp ");
-    put_seconds(out, real(x, "sync_seconds"));
+    sn_str_seconds(out, real(x, "sync_seconds"));
     sn_str_puts(out, ", update ");
-    put_seconds(out, real(x, "update_seconds"));
+    sn_str_seconds(out, real(x, "update_seconds"));
     sn_str_printf(out, "\n  no plan is faster than ");
-    put_seconds(out, bound);
+    sn_str_seconds(out, bound);
     sn_str_printf(out, " (gap %.2f %%); %lld plans priced\n", step > 0 ? 100 * (step - bound) / step : 0,
                   (long long)json_integer_value(json_object_get(x, "candidates")));
     sn_str_puts(out, "  fullest device ");
-    put_bytes(out, real(x, "memory_bytes"));
+    sn_str_bytes(out, real(x, "memory_bytes"));
     sn_str_puts(out, " of ");
-    put_bytes(out, real(x, "device_bytes"));
+    sn_str_bytes(out, real(x, "device_bytes"));
     sn_str_puts(out, "\n");
     put_stages(x, out);
 }
@@ -110,7 +112,7 @@ static void put_binding(const json_t *x, sn_str *out) {
         sn_str_printf(out, ", devices %lld to %lld", (long long)json_integer_value(json_array_get(devices, 0)),
                       (long long)json_integer_value(json_array_get(devices, 1)));
     sn_str_puts(out, ": ");
-    put_seconds(out, seconds);
+    sn_str_seconds(out, seconds);
     sn_str_printf(out, " a micro-batch, %.0f %% of it communication, %.0f %% computed again\n",
                   100 * real(stage, "communication_seconds") / fmax(seconds, 1e-30),
                   100 * real(stage, "rematerialisation_seconds") / fmax(seconds, 1e-30));
@@ -124,13 +126,13 @@ static void put_loss(const json_t *x, const json_t *other, sn_str *out) {
     double excess = real(other, "excess_bytes"), step = real(x, "step_seconds");
     if (excess > 0) {
         sn_str_puts(out, "needs ");
-        put_bytes(out, excess);
+        sn_str_bytes(out, excess);
         sn_str_puts(out, " more per device");
         return;
     }
     sn_str_printf(out, "%s%+.1f %% (", json_is_true(json_object_get(other, "at_least")) ? "at least " : "",
                   100 * (real(other, "step_seconds") / fmax(step, 1e-30) - 1));
-    put_seconds(out, real(other, "step_seconds"));
+    sn_str_seconds(out, real(other, "step_seconds"));
     sn_str_puts(out, ")");
 }
 
@@ -250,11 +252,11 @@ bool sn_plan_explain_node(const json_t *plan, const char *name, sn_diags *diags,
             sn_str_printf(out, "  %s\n",
                           json_string_value(json_array_get(json_object_get(class, "groups"), (size_t)node)));
         sn_str_puts(out, "  its block takes ");
-        put_seconds(out, real(class, "forward_seconds"));
+        sn_str_seconds(out, real(class, "forward_seconds"));
         sn_str_puts(out, " forwards and ");
-        put_seconds(out, real(class, "backward_seconds"));
+        sn_str_seconds(out, real(class, "backward_seconds"));
         sn_str_puts(out, " backwards a micro-batch, of it ");
-        put_seconds(out, real(class, "communication_seconds"));
+        sn_str_seconds(out, real(class, "communication_seconds"));
         sn_str_puts(out, " collectives\n");
         return true;
     }
