@@ -84,7 +84,7 @@ static void verify(const sn_schedules *schedules, sn_arena *arena) {
     SN_BUG("verify-schedule:%s", sn_str_text(&text));
 }
 
-enum { MEMORY_SLACK = 1 << 20 };
+enum { MEMORY_SLACK = 1 << 18 };
 
 // A plan that was searched for says what a device will hold; the arenas say what it does hold.
 static void check_promise(const sn_schedules *schedules, const sn_plan *plan, const char *subject, sn_diags *diags) {

@@ -425,7 +425,8 @@ static void test_adam_first_step(void **state) {
 
 static void test_random_parts_agree(void **state) {
     (void)state;
-    sn_attr attrs[] = {sn_attr_int("id", 3), sn_attr_ints("global", (int64_t[]){4, 3}, 2), sn_attr_ints("dims", (int64_t[]){0}, 1)};
+    sn_attr attrs[] = {sn_attr_int("id", 3), sn_attr_ints("global", (int64_t[]){4, 3}, 2),
+                       sn_attr_ints("dims", (int64_t[]){0}, 1)};
     sn_type whole = sn_type_make(SN_F32, 2, (int64_t[]){4, 3}), part = sn_type_make(SN_F32, 2, (int64_t[]){2, 3});
     bench t;
     bench_begin(&t);

@@ -1,8 +1,8 @@
-// Placement by load: cut a graph into contiguous sets, each on its own accelerator or host, so that the busiest device is
-// as idle as can be. An accelerator's load is its units' time plus the transfers it takes part in: a net (a value: the
-// unit that makes it and those that use it) costs once for each accelerator that holds some of it, but not all. A host
-// pays for time alone. This is the objective of Tarnawski et al., "Efficient algorithms for device placement of DNN graph
-// operators", NeurIPS 2020.
+// Placement by load: cut a graph into contiguous sets, each on its own accelerator or host, so that the busiest device
+// is as idle as can be. An accelerator's load is its units' time plus the transfers it takes part in: a net (a value:
+// the unit that makes it and those that use it) costs once for each accelerator that holds some of it, but not all. A
+// host pays for time alone. This is the objective of Tarnawski et al., "Efficient algorithms for device placement of
+// DNN graph operators", NeurIPS 2020.
 #pragma once
 #include "passes/partition/inter/ideals.h"
 
@@ -23,7 +23,7 @@ typedef struct sn_load_problem {
 
 typedef struct sn_load_plan {
     bool feasible;
-    int *device;        // [units] the stage that holds a unit; owned
+    int *device; // [units] the stage that holds a unit; owned
     int stages;
     bool *on_host;      // [stages]; owned
     double objective;   // the largest load
