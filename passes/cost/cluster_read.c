@@ -207,7 +207,7 @@ static bool read_list(reader *r, const json_t *json, const char *name, int most,
 bool sn_cluster_parse(const char *text, size_t length, const char *subject, sn_diags *diags, sn_cluster *out) {
     static const char *const known[] = {"name", "nodes", "links", NULL};
     json_error_t error;
-    json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *json = json_loadb(text ? text : "", length, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(json)) {
         sn_error(diags, "E0411", subject, "docs/clusters.md shows a cluster", "line %d: %s", json ? 1 : error.line,
                  json ? "a cluster is an object" : error.text);

@@ -268,7 +268,8 @@ static bool read_axes(const char **text, const sn_mesh *mesh, sn_axes *used, sn_
     }
 }
 
-// "{dp,-,a,b}": each axis of the mesh at most once; several axes of one dim are joined by '.' ("{dp.tp,-}").
+// "{dp,-,a,b}": each axis of the mesh at most once; several axes of one dim are joined by '.' ("{dp.tp,-}"). Pipeline
+// ranks run different programs: `pp` cuts nothing.
 static bool read_layout(const char *text, const sn_mesh *mesh, sn_plan_layout *out) {
     sn_axes used = 0;
     if (*text++ != '{') return false;
@@ -281,7 +282,8 @@ static bool read_layout(const char *text, const sn_mesh *mesh, sn_plan_layout *o
         if (*text++ != ',') return false;
     }
     out->rank++;
-    return text[1] == 0;
+    int pipeline = sn_mesh_axis(mesh, "pp");
+    return text[1] == 0 && (pipeline < 0 || !(used >> pipeline & 1));
 }
 
 static bool read_layouts(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *plan) {
@@ -291,7 +293,8 @@ static bool read_layouts(const json_t *json, const char *subject, sn_diags *diag
     json_object_foreach((json_t *)(uintptr_t)json, name, text) {
         sn_plan_layout entry = {.name = sn_arena_strdup(arena, name)};
         if (!json_is_string(text) || !read_layout(json_string_value(text), &plan->mesh, &entry)) {
-            sn_error(diags, "E0450", subject, "write it as {\"NAME\": \"{-,tp}\"}: one entry a dim, axes of the mesh",
+            sn_error(diags, "E0450", subject,
+                     "write it as {\"NAME\": \"{-,tp}\"}: one entry a dim, axes of the mesh but pp",
                      "the plan's layout of '%s' is not usable", name);
             return false;
         }

@@ -37,6 +37,10 @@ expect 1 'E0443.*another cluster' "$sennit" compile "$model" $options --plan "$p
 expect 1 'E0442.*another model' "$sennit" compile "$model" --loss softmax_cross_entropy:logits,labels --dim seq=16 \
     --plan "$plan" -o "$tree/x"
 
+# stages run different programs: nothing is cut over pp
+echo '{"version": 2, "mesh": {"pp": 2}, "layouts": {"lm.head.weight": "{pp,-}"}}' >"$tree/pipeline.json"
+expect 1 'E0450.*not usable' "$sennit" compile "$model" $options --plan "$tree/pipeline.json" -o "$tree/x"
+
 # what does not fit, and what is missing
 cat >"$tree/small.json" <<'END'
 {"name": "small", "nodes": [{"devices": 2, "device": "cpu", "memory": "3 MiB"}],
@@ -47,6 +51,8 @@ expect 1 'E0440.*no way to share a batch of 1 ' "$sennit" plan "$model" $options
 expect 1 'E0448.*a plan is made for a cluster' "$sennit" plan "$model" $options --batch 8
 expect 1 'E0448.*a plan is made for a batch' "$sennit" plan "$model" $options --cluster local:2
 expect 1 'E0440.*not .ep.' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --mesh ep=4
+: >"$tree/empty.json"
+expect 1 'E0411.*line 1: ' "$sennit" plan "$model" $options --cluster "$tree/empty.json" --batch 8
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/bare.json"
 expect 1 'E0446.*no explanation' "$sennit" explain "$tree/bare.json"
 expect 1 'E0405' "$sennit" explain "$tree/missing.json"
