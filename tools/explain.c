@@ -9,7 +9,8 @@ static bool explain(const sn_options *options, sn_diags *diags) {
     json_error_t error;
     json_t *plan = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!plan) {
-        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: line %d: %s", error.line, error.text);
+        const char *line = error.line > 0 ? sn_arena_printf(&diags->arena, "line %d: ", error.line) : "";
+        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: %s%s", line, error.text);
         return false;
     }
     sn_plan checked;

@@ -60,7 +60,7 @@ static bool print_plan(sn_planning *p, json_t *json) {
 
 // What the plan was made from, so that `sennit simulate` builds the same step: paths do not depend on where it is run.
 static json_t *made_from(const sn_planning *p) {
-    static const char *const left_out[] = {"output", "json", "batch", "mesh", "objective"};
+    static const char *const left_out[] = {"output", "json", "batch", "mesh", "objective", "profile"};
     json_t *options = json_array();
     for (size_t i = 0; i < p->options->given.count; i++) {
         const struct sn_option_given *given = &p->options->given.data[i];
@@ -68,7 +68,8 @@ static json_t *made_from(const sn_planning *p) {
         for (size_t k = 0; k < sizeof left_out / sizeof *left_out; k++)
             skip |= strcmp(given->spec->name, left_out[k]) == 0;
         if (skip) continue;
-        char *path = strcmp(given->spec->name, "cluster") == 0 ? realpath(given->text, NULL) : NULL;
+        bool is_file = strcmp(given->spec->name, "cluster") == 0 || strcmp(given->spec->name, "plugin") == 0;
+        char *path = is_file ? realpath(given->text, NULL) : NULL;
         json_array_append_new(options, json_sprintf("--%s=%s", given->spec->name, path ? path : given->text));
         free(path);
     }

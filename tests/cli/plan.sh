@@ -24,6 +24,10 @@ sed '/search_seconds/d' "$plan" >"$tree/a" && sed '/search_seconds/d' "$tree/aga
     echo "$0: planning twice gives two plans" >&2
     failures=1
 }
+# planned with a profile, it is simulated with or without one
+expect 0 'step ' "$sennit" plan "$model" $options --cluster local:2 --batch 16 -o "$tree/profiled.json" \
+    --profile "$root/samples/profiles/sapphire-rapids-2-cores.json"
+expect 0 '^step ' "$sennit" simulate "$tree/profiled.json"
 
 # it runs, and equals one rank: the best plan, and one of every axis
 expect 0 'losses' "$sennit" verify "$model" $options --plan "$plan" --steps 2
@@ -55,5 +59,5 @@ expect 1 'E0440.*not .ep.' "$sennit" plan "$model" $options --cluster local:4 --
 expect 1 'E0411.*line 1: ' "$sennit" plan "$model" $options --cluster "$tree/empty.json" --batch 8
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/bare.json"
 expect 1 'E0446.*no explanation' "$sennit" explain "$tree/bare.json"
-expect 1 'E0405' "$sennit" explain "$tree/missing.json"
+expect 1 'E0405.*read: unable to open' "$sennit" explain "$tree/missing.json"
 exit $failures
