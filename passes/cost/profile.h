@@ -1,15 +1,15 @@
 // What `sennit profile` measured on a machine whose CPU runs the ranks. Written as JSON:
 //
 //   {"version": 1, "device": "cpu", "cores": 2, "issue": 2.1e-7, "run": 1.5e-6, "turn": 1e-3, "sharing": 0.95,
-//    "step": {"1": 2e-5, "2":
-//   8e-5},
+//    "step": {"2": 8e-5},                       by ranks
 //    "gemms": [[64, 512, 128, 4.4e-5], …],      m, n, k, seconds; any order
 //    "attentions": [[2.1e6, 1e-4], …],          flops, seconds
 //    "streams": [[4096, 1.2e-6], …],            bytes read and written, seconds
 //    "collectives": {"all_reduce": {"2": [[4, 2e-6], …]}},  by kind and ranks: bytes of the tensor, seconds of a rank
 //    "messages": [[4, 1e-7, 2e-6, 1e-7], …],    bytes; seconds of the sender, on the way, of the receiver
-//    "instructions": {"gemm 64x512x128": [4.4e-5, 4.9e-5], …}}   of plans: alone, and with all cores busy; null: not
-//    known
+//    "instructions": {"gemm 64x512x128": [4.4e-5, 4.9e-5], …}}
+//
+// The instructions are those of plans: alone, and with all cores busy; null: not known.
 //
 // Seconds are those of a core that the rank has for itself. Tables rise in their first column and are interpolated.
 #pragma once
