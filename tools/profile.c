@@ -19,25 +19,52 @@ static void show_nothing_more(void) {
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
-static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *instructions) {
-    bool quick = sn_options_has(options, "quick");
-    size_t n = options->arguments.count, rounds = quick ? 1 : 2; // apart in time: other work comes in bursts
-    for (size_t k = 0; k < rounds * n; k++) {
-        size_t i = k % n;
-        show("plan", k, rounds * n);
-        sn_plan_step plan;
-        bool good = sn_plan_step_make(options->arguments.data[i], NULL, options, diags, &plan);
-        sn_status status =
-            good ? sn_profile_measure_plan(&plan.schedules, &plan.kernels, quick ? 0.1 : 0.25, instructions) : SN_OK;
-        if (status)
-            sn_error(diags, "E0831", options->arguments.data[i], NULL, "its step cannot be measured: %s",
-                     sn_status_message(status));
-        good = good && !status;
-        sn_status_free(status);
-        sn_plan_step_free(&plan);
-        if (!good || sn_workplace_stopped()) return false;
+// The mean over the plans that have an instruction: what it finds in the caches differs from one to another.
+static void merge(const json_t *plans, json_t *instructions) {
+    for (size_t p = 0; p < json_array_size(plans); p++) {
+        const char *name;
+        json_t *pair;
+        json_object_foreach(json_array_get(plans, p), name, pair) {
+            double sum[2] = {0}, n[2] = {0};
+            if (json_object_get(instructions, name)) continue;
+            for (size_t q = p; q < json_array_size(plans); q++) {
+                for (size_t c = 0; c < 2; c++) {
+                    const json_t *value = json_array_get(json_object_get(json_array_get(plans, q), name), c);
+                    if (json_is_real(value)) sum[c] += json_real_value(value), n[c]++;
+                }
+            }
+            json_t *mean = json_array();
+            for (int c = 0; c < 2; c++) json_array_append_new(mean, n[c] > 0 ? json_real(sum[c] / n[c]) : json_null());
+            json_object_set_new(instructions, name, mean);
+        }
     }
-    return true;
+}
+
+static bool measure_plan(const sn_options *options, size_t index, bool quick, sn_diags *diags, json_t *instructions) {
+    const char *path = options->arguments.data[index];
+    sn_plan_step plan;
+    bool good = sn_plan_step_make(path, NULL, options, diags, &plan);
+    sn_status status = SN_OK;
+    if (good) status = sn_profile_measure_plan(&plan.schedules, &plan.kernels, quick ? 0.1 : 0.25, instructions);
+    if (status) sn_error(diags, "E0831", path, NULL, "its step cannot be measured: %s", sn_status_message(status));
+    good = good && !status;
+    sn_status_free(status);
+    sn_plan_step_free(&plan);
+    return good;
+}
+
+static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *instructions) {
+    bool quick = sn_options_has(options, "quick"), good = true;
+    size_t n = options->arguments.count, rounds = quick ? 1 : 2; // apart in time: other work comes in bursts
+    json_t *plans = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(plans, json_object());
+    for (size_t k = 0; k < rounds * n && good; k++) {
+        show("plan", k, rounds * n);
+        good = measure_plan(options, k % n, quick, diags, json_array_get(plans, k % n)) && !sn_workplace_stopped();
+    }
+    merge(plans, instructions);
+    json_decref(plans);
+    return good;
 }
 
 static bool measure(const sn_options *options, sn_diags *diags, const char *folder, json_t *profile) {

@@ -405,7 +405,7 @@ static void start_twins(class_bench *c, long n, pid_t *twins) {
     }
 }
 
-// [alone, crowded], null where it was not measured. Of several plans' figures the least: whatever else the machine did
+// [alone, crowded], null where it was not measured. Of several rounds' figures the least: whatever else the machine did
 // made the others longer.
 static void keep_least(json_t *instructions, const sn_map_entry *entry, bool crowded) {
     const tally *t = entry->value;
