@@ -1,5 +1,7 @@
 #include "runtime/operands.h"
 
+#include "runtime/mesh.h"
+
 #include <string.h>
 
 // Every list of dims is at most SN_OPERAND_DIMS long: batch and matrix, heads and rows, or a copy's.
@@ -74,8 +76,7 @@ static void add_attention(sn_instr_kind kind, const sn_do_attention *a, sn_opera
 }
 
 static void add_collective(const sn_schedule *s, sn_instr_kind kind, const sn_do_collective *c, sn_operands *out) {
-    int64_t group = 1;
-    for (size_t i = 0; i < s->mesh.count; i++) group *= c->axes >> i & 1 ? s->mesh.items[i].size : 1;
+    int64_t group = sn_schedule_group_size(s, c->axes);
     bool wide_from = kind == SN_INSTR_REDUCE_SCATTER || kind == SN_INSTR_ALL_TO_ALL;
     bool wide_to = kind == SN_INSTR_ALL_GATHER || kind == SN_INSTR_ALL_TO_ALL;
     add_dense(out, "from", c->from, SN_ACCESS_READ, c->dtype, c->count * (wide_from ? group : 1));

@@ -1,6 +1,7 @@
 #include "runtime/schedule.h"
 
 #include "base/map.h"
+#include "runtime/mesh.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -44,9 +45,7 @@ int64_t sn_buffer_offset(const sn_buffer *buffer, int64_t micro_batch) {
 
 int64_t sn_schedules_class(const sn_schedules *schedules, int64_t rank) {
     const sn_schedule *s = &schedules->classes.items[0];
-    if (s->pipeline_axis < 0) return 0;
-    for (size_t i = s->mesh.count; i-- > (size_t)s->pipeline_axis + 1;) rank /= s->mesh.items[i].size;
-    return rank % s->mesh.items[s->pipeline_axis].size;
+    return s->pipeline_axis < 0 ? 0 : sn_schedule_coordinate(s, rank, (size_t)s->pipeline_axis);
 }
 
 void sn_schedule_describe(const sn_schedule *schedule, const sn_program *program, size_t index, sn_str *out) {
@@ -171,16 +170,10 @@ static sn_status check_attention(const checker *c, const sn_instr *in) {
     return check_heads(c, "grad_v", a, a->grad_v, a->kv_heads, a->skv, a->dv, a->grad_v_stride);
 }
 
-static int64_t group_size(const sn_schedule *s, int64_t axes) {
-    int64_t size = 1;
-    for (size_t i = 0; i < s->mesh.count; i++) size *= axes >> i & 1 ? s->mesh.items[i].size : 1;
-    return size;
-}
-
 static sn_status check_collective(const checker *c, const sn_instr *in) {
     const sn_do_collective *v = &in->collective;
     if (v->axes < 0 || v->axes >> c->schedule->mesh.count) return bad(c, "from", "goes over an axis the mesh lacks");
-    int64_t group = group_size(c->schedule, v->axes), many;
+    int64_t group = sn_schedule_group_size(c->schedule, v->axes), many;
     if (v->count < 0 || __builtin_mul_overflow(v->count, group, &many)) return bad(c, "from", "is too large");
     bool wide_from = in->kind == SN_INSTR_REDUCE_SCATTER || in->kind == SN_INSTR_ALL_TO_ALL;
     bool wide_to = in->kind == SN_INSTR_ALL_GATHER || in->kind == SN_INSTR_ALL_TO_ALL;
@@ -273,7 +266,7 @@ static sn_status check_buffer(const sn_schedule *s, const sn_buffer *b) {
 // Elements of dimension `at` of a rank's part; -1 when the axes do not cut it evenly.
 static int64_t local_size(const sn_schedule *s, const sn_dims *cut, const sn_dims *sharding, size_t at) {
     int64_t axes = sharding->count ? sharding->items[at] : 0;
-    int64_t parts = axes >= 0 && !(axes >> s->mesh.count) ? group_size(s, axes) : 0;
+    int64_t parts = axes >= 0 && !(axes >> s->mesh.count) ? sn_schedule_group_size(s, axes) : 0;
     return parts > 0 && cut->items[at] % parts == 0 ? cut->items[at] / parts : -1;
 }
 

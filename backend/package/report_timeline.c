@@ -1,7 +1,7 @@
 // A row per rank, a box per run of a program; what waits is empty, what communicates is marked. Neighbouring
 // instructions become one box, so that a page of a large schedule stays small.
 #include "backend/package/report_page.h"
-#include "backend/simulate/mesh.h"
+#include "runtime/mesh.h"
 
 #include <inttypes.h>
 

@@ -3,7 +3,7 @@
 // has one member and keeps its price, one across classes still meets.
 #include "backend/simulate/replay.h"
 
-#include "backend/simulate/mesh.h"
+#include "runtime/mesh.h"
 
 #include <inttypes.h>
 #include <math.h>

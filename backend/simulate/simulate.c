@@ -1,6 +1,5 @@
 #include "backend/simulate/simulate.h"
 
-#include "backend/simulate/mesh.h"
 #include "passes/cost/profile.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "backend/simulate/trace.h"
 
-#include "backend/simulate/mesh.h"
+#include "runtime/mesh.h"
 
 #include <inttypes.h>
 #include <math.h>

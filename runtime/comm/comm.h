@@ -67,9 +67,3 @@ static inline void sn_comm_destroy(sn_comm *comm) {
 // Every rank calls it with how it fared and whether it was asked to stop; all learn whether anybody was, and the lowest
 // rank that failed (-1: none), which speaks for all.
 SN_MUST_USE sn_status sn_comm_agree(sn_comm *comm, bool failed, bool *stop, int *first_failed);
-
-// Size of the group along `axes`, and coordinates of a rank.
-int64_t sn_mesh_group_size(const sn_schedule *schedule, int64_t axes);
-int64_t sn_mesh_coordinate(const sn_schedule *schedule, int64_t rank, size_t axis);
-// Row-major index of the rank among the members of its group along `axes`.
-int64_t sn_mesh_member(const sn_schedule *schedule, int64_t rank, int64_t axes);

@@ -4,6 +4,7 @@
 #include "base/vec.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/outbox.h"
+#include "runtime/mesh.h"
 
 #include <limits.h>
 #include <mpi.h>
@@ -151,9 +152,8 @@ static sn_status barrier(sn_comm *comm) {
 
 // The members of a group share all coordinates on the other axes.
 static sn_status add_group(mpi *m, const sn_schedule *s, int64_t axes, sn_stream stream) {
-    int64_t others = ~axes & ((INT64_C(1) << s->mesh.count) - 1);
     group g = {.axes = axes, .stream = stream};
-    int color = (int)sn_mesh_member(s, m->base.rank, others), key = (int)sn_mesh_member(s, m->base.rank, axes);
+    int color = (int)sn_schedule_color(s, m->base.rank, axes), key = (int)sn_schedule_place(s, m->base.rank, axes);
     SN_TRY(check(MPI_Comm_split(m->world, color, key, &g.comm), "groups"));
     MPI_Comm_size(g.comm, &g.size);
     sn_vec_push(&m->groups, g);

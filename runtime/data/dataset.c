@@ -6,6 +6,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/data/order.h"
 #include "runtime/exec/shard.h"
+#include "runtime/mesh.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -404,7 +405,7 @@ bool sn_dataset_fill(const sn_dataset *d, int64_t first, size_t i, int64_t rank,
     for (int64_t k = 0; k < batch_dim; k++) outer *= shape->items[k];
     char *whole = sn_alloc(2 * bytes + 1), *part = whole + bytes;
     int64_t axes = batch_dim >= 0 && in->sharding.count ? in->sharding.items[batch_dim] : 0;
-    first += sn_mesh_member(d->schedule, rank, axes) * local;
+    first += sn_schedule_place(d->schedule, rank, axes) * local;
     bool good = true;
     for (int64_t b = 0; b < local && good; b++) {
         int64_t misfit = read_sample(d, i, first + b, whole, &row);

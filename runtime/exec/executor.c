@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/vec.h"
 #include "runtime/exec/log.h"
+#include "runtime/mesh.h"
 #include "runtime/operands.h"
 
 #include <pthread.h>
@@ -34,8 +35,6 @@ struct sn_executor {
     sn_device *device;
     sn_comm *comm;
     prepared *programs;
-    int64_t coordinate; // of this rank on the pipeline axis
-    int64_t to_peer;    // distance of two ranks that are neighbours on it
     sn_progress *progress;
     sn_trace *trace; // NULL: not wanted
 
@@ -111,7 +110,7 @@ static sn_status communicate_instr(sn_executor *e, const sn_instr *in, int64_t m
         const sn_do_transfer *t = &in->transfer;
         int64_t part = micro_batch < 0 ? 0 : micro_batch;
         sn_transfer transfer = {.send = in->kind == SN_INSTR_SEND,
-                                .peer = (int)(e->comm->rank + (t->peer - e->coordinate) * e->to_peer),
+                                .peer = (int)sn_schedule_peer(e->schedule, e->comm->rank, t->peer),
                                 .tag = t->channel * e->schedule->micro_batches + part,
                                 .data = address(e, t->view, micro_batch),
                                 .bytes = (size_t)t->count * sn_dtype_bytes(t->dtype)};
@@ -279,20 +278,11 @@ static sn_status prepare_program(sn_executor *e, const sn_program *program, prep
     return SN_OK;
 }
 
-static void find_peers(sn_executor *e) {
-    const sn_schedule *s = e->schedule;
-    if (s->pipeline_axis < 0) return;
-    e->coordinate = sn_mesh_coordinate(s, e->comm->rank, (size_t)s->pipeline_axis);
-    e->to_peer = 1;
-    for (size_t i = (size_t)s->pipeline_axis + 1; i < s->mesh.count; i++) e->to_peer *= s->mesh.items[i].size;
-}
-
 sn_status sn_executor_create(const sn_executor_setup *setup, sn_executor **out) {
     const sn_schedule *schedule = setup->schedule;
     sn_executor *e = sn_alloc(sizeof *e);
     e->schedule = schedule, e->device = setup->device, e->comm = setup->comm;
     e->progress = setup->progress, e->trace = setup->trace;
-    find_peers(e);
     e->programs = sn_alloc(schedule->programs.count * sizeof *e->programs);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);

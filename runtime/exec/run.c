@@ -10,6 +10,7 @@
 #include "runtime/exec/log.h"
 #include "runtime/exec/tensors.h"
 #include "runtime/lr_schedule.h"
+#include "runtime/mesh.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -91,7 +92,7 @@ static void write_specials(run *r, int64_t step) {
         int64_t integer = step;
         if (special->kind == SN_SPECIAL_SEED) integer = (int64_t)r->at.seed;
         if (special->kind == SN_SPECIAL_COORDINATE)
-            integer = sn_mesh_coordinate(r->schedule, r->comm->rank, (size_t)special->axis);
+            integer = sn_schedule_coordinate(r->schedule, r->comm->rank, (size_t)special->axis);
         const void *from = special->kind == SN_SPECIAL_LR ? (const void *)&lr : &integer;
         sn_status status = r->device->vtable->write(r->device, buffer->offset, from, sn_dtype_bytes(buffer->dtype));
         if (status) SN_BUG("%s", sn_status_message(status)); // the arena is ours and checked

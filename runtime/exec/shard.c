@@ -1,6 +1,7 @@
 #include "runtime/exec/shard.h"
 
 #include "base/alloc.h"
+#include "runtime/mesh.h"
 
 #include <string.h>
 
@@ -10,8 +11,8 @@ void sn_shard_region(const sn_schedule *schedule, int64_t rank, const sn_dims *s
     *out = (sn_region){.rank = shape->count};
     for (size_t i = 0; i < shape->count; i++) {
         int64_t axes = sharding->count ? sharding->items[i] : 0;
-        out->size[i] = shape->items[i] / sn_mesh_group_size(schedule, axes);
-        out->start[i] = sn_mesh_member(schedule, rank, axes) * out->size[i];
+        out->size[i] = shape->items[i] / sn_schedule_group_size(schedule, axes);
+        out->start[i] = sn_schedule_place(schedule, rank, axes) * out->size[i];
     }
 }
 
@@ -93,14 +94,6 @@ static sn_status take_own(sn_device *device, const sn_buffer *buffer, size_t byt
     return status;
 }
 
-// Lowest rank of a class.
-static int64_t first_of_class(const sn_schedule *s, int64_t class) {
-    int64_t rank = class;
-    for (size_t i = (size_t)(s->pipeline_axis < 0 ? 0 : s->pipeline_axis) + 1; i < s->mesh.count; i++)
-        rank *= s->mesh.items[i].size;
-    return s->pipeline_axis < 0 ? 0 : rank;
-}
-
 // Mesh axes that cut the tensor.
 static int64_t cutting_axes(const sn_output *tensor) {
     int64_t axes = 0;
@@ -112,7 +105,7 @@ static int64_t cutting_axes(const sn_output *tensor) {
 // but for the pipeline axis, which says where the tensor is.
 static bool speaks(const sn_schedule *s, int64_t class, int64_t axes, int64_t rank) {
     for (size_t i = 0; i < s->mesh.count; i++) {
-        int64_t wanted = (int64_t)i == s->pipeline_axis ? class : 0, at = sn_mesh_coordinate(s, rank, i);
+        int64_t wanted = (int64_t)i == s->pipeline_axis ? class : 0, at = sn_schedule_coordinate(s, rank, i);
         if (at != wanted && ((int64_t)i == s->pipeline_axis || !(axes >> i & 1))) return false;
     }
     return true;
@@ -164,7 +157,7 @@ sn_status sn_shard_gather(const sn_schedule *schedule, int64_t class, sn_device 
     gathering g = {schedule, class, tensor, (size_t)elements(&buffer->shape) * size,
                    (size_t)elements(&tensor->shape) * size};
     if (comm->rank != 0) return give_part(&g, device, comm);
-    if (!cutting_axes(tensor) && first_of_class(schedule, class) == 0)
+    if (!cutting_axes(tensor) && sn_schedule_first_rank(schedule, class) == 0)
         return take_own(device, buffer, g.local, take, user);
     char *whole = sn_alloc(g.whole + 1);
     sn_status status = collect_parts(&g, device, comm, whole);

@@ -1,6 +1,7 @@
 #include "runtime/trace/trace.h"
 
 #include "base/file.h"
+#include "runtime/mesh.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -69,13 +70,9 @@ void sn_trace_print(const sn_trace *t, const sn_schedule *s, int64_t rank, int64
                     sn_str *out) {
     static const char *const streams[SN_STREAM_COUNT] = {"compute", "communication"};
     sn_str name = {0};
-    sn_str_printf(&name, "rank %" PRId64, rank);
-    for (size_t i = 0, rest = (size_t)rank, span = (size_t)s->ranks; i < s->mesh.count; i++) {
-        span /= (size_t)s->mesh.items[i].size;
-        sn_str_printf(&name, "%s%s=%zu", i ? ", " : " (", s->mesh.items[i].name, rest / span);
-        rest %= span;
-        if (i + 1 == s->mesh.count) sn_str_putc(&name, ')');
-    }
+    sn_str_printf(&name, "rank %" PRId64 "%s", rank, s->mesh.count ? " (" : "");
+    sn_schedule_describe_rank(s, rank, &name);
+    if (s->mesh.count) sn_str_putc(&name, ')');
     if (label) sn_str_printf(&name, " %s", label);
     name_thread(out, pid, 0, "process_name", sn_str_text(&name));
     for (int i = 0; i < SN_STREAM_COUNT; i++) {

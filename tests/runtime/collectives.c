@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/bug.h"
 #include "runtime/comm/comm.h"
+#include "runtime/mesh.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,10 +24,11 @@ typedef struct members {
 } members;
 
 static members find_members(const sn_schedule *s, int64_t rank, int64_t axes) {
-    members m = {.count = sn_mesh_group_size(s, axes), .mine = sn_mesh_member(s, rank, axes)};
+    members m = {.count = sn_schedule_group_size(s, axes), .mine = sn_schedule_place(s, rank, axes)};
     int64_t others = ~axes & ((1 << s->mesh.count) - 1);
     for (int64_t r = 0; r < s->ranks; r++) {
-        if (sn_mesh_member(s, r, others) == sn_mesh_member(s, rank, others)) m.ranks[sn_mesh_member(s, r, axes)] = r;
+        if (sn_schedule_place(s, r, others) == sn_schedule_place(s, rank, others))
+            m.ranks[sn_schedule_place(s, r, axes)] = r;
     }
     return m;
 }
