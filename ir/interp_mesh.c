@@ -11,23 +11,12 @@ static int64_t coordinate(const sn_mesh *mesh, int axis, int64_t rank) {
     return rank % mesh->size[axis];
 }
 
-int64_t sn_mesh_place(const sn_mesh *mesh, sn_axes axes, int64_t rank) {
+// The place of a rank along a set of axes, the lower axis being the outer one.
+static int64_t place_of(const sn_mesh *mesh, sn_axes axes, int64_t rank) {
     int64_t place = 0;
     for (int i = 0; i < mesh->n_axes; i++)
         if (axes >> i & 1) place = place * mesh->size[i] + coordinate(mesh, i, rank);
     return place;
-}
-
-sn_axes sn_mesh_axes_named(const sn_mesh *mesh, const char *names) {
-    sn_axes axes = 0;
-    for (const char *name = names; *name; name += *name == ',') {
-        size_t length = strcspn(name, ",");
-        for (int i = 0; i < mesh->n_axes; i++)
-            if (strlen(mesh->name[i]) == length && strncmp(mesh->name[i], name, length) == 0)
-                axes |= (sn_axes)(1u << i);
-        name += length;
-    }
-    return axes;
 }
 
 // Copies `length` rows along `dim`, from row `from` of one tensor to row `to` of another.
@@ -105,7 +94,7 @@ static void part_end(part *p) {
 // Of a partial sum, the first rank holds the value and the others hold zeros.
 sn_tensor sn_mesh_cut(const sn_mesh *mesh, sn_layout layout, int64_t rank, const sn_tensor *whole, sn_type local) {
     sn_tensor out = sn_tensor_new(local);
-    if (sn_mesh_place(mesh, layout.partial, rank) != 0 && layout.partial_kind == SN_PARTIAL_SUM) return out;
+    if (place_of(mesh, layout.partial, rank) != 0 && layout.partial_kind == SN_PARTIAL_SUM) return out;
     part p = part_begin(mesh, layout, rank, whole->type, local);
     for (; p.walk.left; sn_walk_next(&p.walk)) sn_copy_element(&out, p.walk.index, whole, part_index(&p));
     part_end(&p);
@@ -142,7 +131,7 @@ const char *sn_mesh_join(const sn_mesh *mesh, sn_layout layout, const sn_tensor 
 
 static void collective_of_rank(const sn_mesh *mesh, const sn_op *op, sn_axes axes, int64_t rank, const sn_tensor *in,
                                sn_tensor *out) {
-    int64_t ranks = sn_mesh_ranks(mesh), place = sn_mesh_place(mesh, axes, rank);
+    int64_t ranks = sn_mesh_ranks(mesh), place = place_of(mesh, axes, rank);
     if (op->kind == SN_OP_AXIS_INDEX) {
         sn_put_i64(out, 0, place);
     } else if (op->kind == SN_OP_SHARD) {
@@ -164,7 +153,7 @@ static void collective_of_rank(const sn_mesh *mesh, const sn_op *op, sn_axes axe
         int dim = (int)sn_op_int(op, exchange ? "from" : "dim");
         for (int64_t r = 0; r < ranks; r++) {
             if (!in_group(mesh, axes, r, rank)) continue;
-            int64_t length = in[r].type.dim[dim], at = sn_mesh_place(mesh, axes, r) * length;
+            int64_t length = in[r].type.dim[dim], at = place_of(mesh, axes, r) * length;
             if (!exchange) {
                 copy_rows(out, at, &in[r], 0, length, dim);
                 continue;

@@ -3,10 +3,6 @@
 #pragma once
 #include "ir/interp.h"
 
-// The place of a rank along a set of axes, the lower axis being the outer one.
-int64_t sn_mesh_place(const sn_mesh *mesh, sn_axes axes, int64_t rank);
-sn_axes sn_mesh_axes_named(const sn_mesh *mesh, const char *names); // comma-separated
-
 // The part of a whole tensor that a rank holds under a layout; a new tensor. `local` is its type.
 sn_tensor sn_mesh_cut(const sn_mesh *mesh, sn_layout layout, int64_t rank, const sn_tensor *whole, sn_type local);
 // The whole tensor, from the parts of all ranks. NULL, or a phrase when copies that should agree do not.

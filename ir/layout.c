@@ -11,6 +11,18 @@ int sn_mesh_axis(const sn_mesh *mesh, const char *name) {
     return -1;
 }
 
+sn_axes sn_mesh_axes_named(const sn_mesh *mesh, const char *names) {
+    sn_axes axes = 0;
+    for (const char *name = names; *name; name += *name == ',') {
+        size_t length = strcspn(name, ",");
+        for (int i = 0; i < mesh->n_axes; i++)
+            if (strlen(mesh->name[i]) == length && strncmp(mesh->name[i], name, length) == 0)
+                axes |= (sn_axes)(1u << i);
+        name += length;
+    }
+    return axes;
+}
+
 int64_t sn_mesh_size(const sn_mesh *mesh, sn_axes axes) {
     int64_t size = 1;
     for (int i = 0; i < mesh->n_axes; i++)

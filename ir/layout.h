@@ -26,8 +26,9 @@ typedef struct sn_layout {
     int32_t outer[SN_MAX_AXES]; // of an axis that cuts a dim; 0: nested blocks
 } sn_layout;
 
-int sn_mesh_axis(const sn_mesh *mesh, const char *name); // -1 when there is none
-int64_t sn_mesh_size(const sn_mesh *mesh, sn_axes axes); // product of the sizes of axes
+int sn_mesh_axis(const sn_mesh *mesh, const char *name);            // -1 when there is none
+sn_axes sn_mesh_axes_named(const sn_mesh *mesh, const char *names); // comma-separated
+int64_t sn_mesh_size(const sn_mesh *mesh, sn_axes axes);            // product of the sizes of axes
 int64_t sn_mesh_ranks(const sn_mesh *mesh);
 bool sn_layout_equal(sn_layout a, sn_layout b);
 bool sn_layout_is_replicated(sn_layout layout);

@@ -117,16 +117,6 @@ static int64_t origin_of(writer *w, const sn_op *op) {
     return index;
 }
 
-static int64_t axes_of(const sn_mesh *mesh, const char *names) {
-    int64_t axes = 0;
-    for (int i = 0; i < mesh->n_axes; i++) {
-        size_t length = strlen(mesh->name[i]);
-        for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-            if (strncmp(at, mesh->name[i], length) == 0 && (at[length] == ',' || !at[length])) axes |= 1ll << i;
-    }
-    return axes;
-}
-
 static const sn_kernel_entry *find_kernel(const writer *w, const sn_func *body, int64_t *symbol) {
     for (size_t i = 0; i < w->n_kernels; i++) {
         if (w->kernels[i].body != body) continue;
@@ -167,7 +157,7 @@ static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
 static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
     const sn_attr *reduction = sn_op_attr(op, "reduction"), *dim = sn_op_attr(op, "dim");
     SN_CHECK(!dim || dim->i == 0); // parts lie one behind the other: localize saw to it
-    int64_t axes = axes_of(&w->module->mesh, sn_op_string(op, "axes"));
+    int64_t axes = sn_mesh_axes_named(&w->module->mesh, sn_op_string(op, "axes"));
     int64_t peers = op->kind == SN_OP_ALL_TO_ALL ? sn_mesh_size(&w->module->mesh, (sn_axes)axes) : 1;
     sn_value *smaller = op->kind == SN_OP_ALL_GATHER ? op->operands[0] : op->results[0];
     *out = (sn_do_collective){.dtype = smaller->type.dtype,
@@ -277,7 +267,7 @@ static void write_program(writer *w, sn_func *func, sn_program *out) {
     sn_instr *next = out->instrs.items;
     SN_FOR_OPS(op, func) {
         if (op->kind == SN_OP_AXIS_INDEX) {
-            int64_t axes = axes_of(&w->module->mesh, sn_op_string(op, "axes"));
+            int64_t axes = sn_mesh_axes_named(&w->module->mesh, sn_op_string(op, "axes"));
             SN_CHECK(axes && !(axes & (axes - 1)));
             sn_special coordinate = {SN_SPECIAL_COORDINATE, buffer_of(w, op->results[0]),
                                      __builtin_ctzll((uint64_t)axes)};

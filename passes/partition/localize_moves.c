@@ -3,7 +3,6 @@
 //     [before, P, after]  ->  [P, before, after]     and the first dim is scattered, exchanged or picked from,
 //
 // and joining is the way back. Where the digit is the first of dim 0 the transpose is none.
-#include "ir/interp_mesh.h"
 #include "passes/partition/localize.h"
 
 #include <string.h>
