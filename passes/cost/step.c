@@ -14,7 +14,7 @@ static double exposed(double work, double cover) {
     return fmax(0, work - cover);
 }
 
-sn_step sn_step_of(const sn_pipeline *pipeline, const sn_stage *stages) {
+sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_stage *stages) {
     sn_step step = {0};
     double sum = 0, slowest = 0, message = 0, tail = 0;
     int last = 0;

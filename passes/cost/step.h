@@ -3,8 +3,7 @@
 // gradient reduction, ZeRO and the optimizer. Closed forms: they are what the simulator gives for equal micro-batches.
 #pragma once
 #include "passes/cost/cost.h"
-
-typedef enum sn_remat { SN_REMAT_NONE, SN_REMAT_SELECTIVE, SN_REMAT_FULL } sn_remat;
+#include "passes/partition/plan.h"
 
 // Bytes of one device.
 typedef struct sn_memory {
@@ -25,13 +24,13 @@ typedef struct sn_stage {
     sn_memory memory;
 } sn_stage;
 
-typedef struct sn_pipeline {
+typedef struct sn_pipeline_shape {
     int stages, chunks; // chunks: model chunks of a stage, interleaved 1F1B when above 1
     int64_t microbatches;
     bool overlap_messages; // messages hide behind computation in the steady state
     bool overlap_reduce;   // gradients are reduced while the last micro-batch's backward runs
     bool overlap_gather;   // updated parameters are gathered while the next step's first forward runs
-} sn_pipeline;
+} sn_pipeline_shape;
 
 typedef struct sn_step {
     double seconds;
@@ -39,4 +38,4 @@ typedef struct sn_step {
     sn_memory memory;                                 // of the stage that needs the most
     int fullest;                                      // that stage
 } sn_step;
-sn_step sn_step_of(const sn_pipeline *pipeline, const sn_stage *stages);
+sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_stage *stages);

@@ -26,7 +26,8 @@ static double update_bytes(const sn_runtime *runtime) {
     return 2 * runtime->gradient_bytes + 24 + (runtime->master ? (double)sn_dtype_bytes(runtime->dtype) : 0);
 }
 
-static void data_parallel(const sn_transformer_setting *s, const sn_block_cost *all, double extra, sn_stage *stage) {
+static void data_parallel(const sn_transformer_setting *s, const sn_transformer_block *all, double extra,
+                          sn_stage *stage) {
     const sn_degrees *d = s->degrees;
     const sn_runtime *r = s->runtime;
     double plain = all->parameters, experts = all->expert_parameters, width = (double)sn_dtype_bytes(r->dtype);
@@ -51,21 +52,21 @@ static void data_parallel(const sn_transformer_setting *s, const sn_block_cost *
 
 // ZeRO-3: seconds of moving a layer's parameters or gradients. Without flat buffers each rank's part is one copy that
 // the host issues; that is what stops DeepSpeed's first ZeRO-3 at scale (Narayanan et al. 2021, table 2).
-static double shards(const sn_transformer_setting *s, const sn_block_cost *c, sn_op_kind kind, double width) {
+static double shards(const sn_transformer_setting *s, const sn_transformer_block *c, sn_op_kind kind, double width) {
     const sn_runtime *r = s->runtime;
     double parts = r->shard_layers ? 1 : r->gathers;
     double bytes = width * (c->parameters + c->expert_parameters) / parts;
     return parts * sn_cost_collective(s->model, kind, bytes, &s->data);
 }
 
-static double copies(const sn_transformer_setting *s, const sn_block_cost *c) {
+static double copies(const sn_transformer_setting *s, const sn_transformer_block *c) {
     const sn_runtime *r = s->runtime;
     bool many = c->parameters > 0 && r->copies_parts;
     return many ? r->gathers * (double)s->data.ranks * s->model->device->curve->host_issue : 0;
 }
 
 // Layers that are gathered ahead of their use hide as far as that takes shorter than computing.
-static void shard_costs(const sn_transformer_setting *s, sn_block_cost *c) {
+static void shard_costs(const sn_transformer_setting *s, sn_transformer_block *c) {
     double width = (double)sn_dtype_bytes(s->runtime->dtype), host = copies(s, c);
     double gather = shards(s, c, SN_OP_ALL_GATHER, width);
     double scatter = shards(s, c, SN_OP_REDUCE_SCATTER, s->runtime->reduce_bytes);
@@ -75,13 +76,14 @@ static void shard_costs(const sn_transformer_setting *s, sn_block_cost *c) {
 }
 
 typedef struct block_costs {
-    sn_block_cost kind[4];
+    sn_transformer_block kind[4];
 } block_costs;
 
 static block_costs price_blocks(const sn_transformer_setting *s) {
     block_costs costs;
     for (int k = 0; k < 4; k++)
-        if (k != SN_BLOCK_MIXTURE || s->shape->experts > 1) costs.kind[k] = sn_block_cost_of(s, (sn_block_kind)k);
+        if (k != SN_BLOCK_MIXTURE || s->shape->experts > 1)
+            costs.kind[k] = sn_transformer_block_of(s, (sn_block_kind)k);
     if (s->shape->experts <= 1) costs.kind[SN_BLOCK_MIXTURE] = costs.kind[SN_BLOCK_DENSE];
     return costs;
 }
@@ -112,7 +114,7 @@ static void activation_memory(const sn_transformer_setting *s, const block_costs
                               sn_memory *m) {
     double flying = in_flight(s->degrees, i), saved = 0, width = (double)sn_dtype_bytes(s->runtime->dtype);
     for (int k = 0; k < 4; k++) {
-        const sn_block_cost *c = &costs->kind[k];
+        const sn_transformer_block *c = &costs->kind[k];
         if (n[k] <= 0) continue;
         saved += n[k] * c->saved * (k == SN_BLOCK_HEAD ? 1 : flying);
         m->transient = fmax(m->transient, c->transient + c->repeated);
@@ -124,7 +126,7 @@ static void activation_memory(const sn_transformer_setting *s, const block_costs
         m->buffers += width * fmax(n[SN_BLOCK_DENSE] > 0 ? costs->kind[SN_BLOCK_DENSE].weights : 0,
                                    n[SN_BLOCK_MIXTURE] > 0 ? costs->kind[SN_BLOCK_MIXTURE].weights : 0);
     if (s->degrees->zero >= 3) { // two layers, gathered
-        const sn_block_cost *c = &costs->kind[SN_BLOCK_DENSE];
+        const sn_transformer_block *c = &costs->kind[SN_BLOCK_DENSE];
         m->buffers += 2 * width * (c->parameters + c->expert_parameters);
     }
 }
@@ -141,11 +143,11 @@ static double message_seconds(const sn_transformer_setting *s, double boundary) 
 
 static sn_stage stage_of(const sn_transformer_setting *s, const block_costs *costs, int i) {
     sn_stage stage = {0};
-    sn_block_cost all = {0};
+    sn_transformer_block all = {0};
     double n[4];
     count_blocks(s, i, n);
     for (int k = 0; k < 4; k++) {
-        sn_block_cost c = costs->kind[k];
+        sn_transformer_block c = costs->kind[k];
         if (s->degrees->zero >= 3) shard_costs(s, &c);
         stage.forward += n[k] * c.forward;
         stage.backward += n[k] * c.backward;
@@ -173,20 +175,13 @@ sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluste
                             const sn_degrees *degrees, const sn_runtime *runtime) {
     sn_stage *stages = sn_alloc(sizeof *stages * (size_t)degrees->pipeline);
     sn_transformer_stages(model, cluster, shape, degrees, runtime, stages);
-    sn_pipeline pipeline = {.stages = (int)degrees->pipeline,
-                            .chunks = (int)degrees->chunks,
-                            .microbatches = degrees->microbatches,
-                            .overlap_messages = runtime->overlap_messages,
-                            .overlap_reduce = runtime->overlap_reduce,
-                            .overlap_gather = runtime->overlap_gather};
+    sn_pipeline_shape pipeline = {.stages = (int)degrees->pipeline,
+                                  .chunks = (int)degrees->chunks,
+                                  .microbatches = degrees->microbatches,
+                                  .overlap_messages = runtime->overlap_messages,
+                                  .overlap_reduce = runtime->overlap_reduce,
+                                  .overlap_gather = runtime->overlap_gather};
     sn_step step = sn_step_of(&pipeline, stages);
     sn_free(stages);
     return step;
-}
-
-double sn_transformer_parameters(const sn_transformer *shape) {
-    double hidden = (double)shape->hidden,
-           attention = hidden * (double)(shape->head * (2 * shape->heads + 2 * shape->kv_heads));
-    double feed = (shape->gated ? 3 : 2) * hidden * (double)shape->ffn;
-    return (double)shape->layers * (attention + feed) + (shape->tied ? 1 : 2) * hidden * (double)shape->vocab;
 }

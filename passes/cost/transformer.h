@@ -53,4 +53,3 @@ void sn_transformer_stages(const sn_cost_model *model, const sn_cluster *cluster
                            const sn_degrees *degrees, const sn_runtime *runtime, sn_stage *stages);
 sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
                             const sn_degrees *degrees, const sn_runtime *runtime);
-double sn_transformer_parameters(const sn_transformer *shape);

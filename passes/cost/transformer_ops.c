@@ -375,7 +375,7 @@ static double part_seconds(trace *t, const part *parts, int n) {
     return fmax(device + exposed, host);
 }
 
-static void remember(const trace *t, sn_remat remat, sn_block_cost *c) {
+static void remember(const trace *t, sn_remat remat, sn_transformer_block *c) {
     bool core = remat == SN_REMAT_NONE;
     c->saved = remat == SN_REMAT_FULL ? c->boundary : t->saved + (core ? t->saved_core : 0);
     c->repeated = t->saved + t->saved_core - (remat == SN_REMAT_FULL ? 0 : c->saved);
@@ -385,9 +385,9 @@ static void remember(const trace *t, sn_remat remat, sn_block_cost *c) {
     c->weights = t->weights;
 }
 
-static sn_block_cost finish(trace *t, sn_remat remat) {
+static sn_transformer_block finish(trace *t, sn_remat remat) {
     static const part forward[] = {FORWARD, CORE}, backward[] = {BACKWARD}, selective[] = {CORE, BACKWARD};
-    sn_block_cost c = {.boundary = width(t) * (double)t->shape->hidden * t->thin_tokens};
+    sn_transformer_block c = {.boundary = width(t) * (double)t->shape->hidden * t->thin_tokens};
     c.forward = part_seconds(t, forward, 2);
     if (remat == SN_REMAT_SELECTIVE)
         c.backward = part_seconds(t, selective, 2);
@@ -405,7 +405,7 @@ static void mixture_block(trace *t) {
     block(t, false);
 }
 
-sn_block_cost sn_block_cost_of(const sn_transformer_setting *s, sn_block_kind kind) {
+sn_transformer_block sn_transformer_block_of(const sn_transformer_setting *s, sn_block_kind kind) {
     static void (*const build[])(trace *) = {[SN_BLOCK_EMBEDDING] = embedding,
                                              [SN_BLOCK_DENSE] = dense_block,
                                              [SN_BLOCK_MIXTURE] = mixture_block,
@@ -425,7 +425,7 @@ sn_block_cost sn_block_cost_of(const sn_transformer_setting *s, sn_block_kind ki
     t.thin_tokens = s->degrees->sequence ? t.tokens / (double)s->degrees->tensor : t.tokens;
     build[kind](&t);
     bool repeats = kind == SN_BLOCK_DENSE || kind == SN_BLOCK_MIXTURE;
-    sn_block_cost c = finish(&t, repeats ? s->degrees->remat : SN_REMAT_NONE);
+    sn_transformer_block c = finish(&t, repeats ? s->degrees->remat : SN_REMAT_NONE);
     for (int p = 0; p < PART_COUNT; p++) sn_vec_free(&t.ops[p]);
     sn_module_free(t.module);
     sn_arena_free(&scratch);

@@ -15,7 +15,7 @@ typedef struct sn_transformer_setting {
 typedef enum sn_block_kind { SN_BLOCK_EMBEDDING, SN_BLOCK_DENSE, SN_BLOCK_MIXTURE, SN_BLOCK_HEAD } sn_block_kind;
 
 // Of one block, one micro-batch, one rank.
-typedef struct sn_block_cost {
+typedef struct sn_transformer_block {
     double forward, backward;             // seconds, with what collectives expose
     double saved;                         // bytes that the backward pass needs
     double repeated;                      // bytes that rematerialisation brings back while the block runs backwards
@@ -23,5 +23,5 @@ typedef struct sn_block_cost {
     double boundary;                      // bytes of the block's input
     double parameters, expert_parameters; // elements
     double weights;                       // of them, those of products
-} sn_block_cost;
-sn_block_cost sn_block_cost_of(const sn_transformer_setting *setting, sn_block_kind kind);
+} sn_transformer_block;
+sn_transformer_block sn_transformer_block_of(const sn_transformer_setting *setting, sn_block_kind kind);

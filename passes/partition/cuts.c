@@ -6,8 +6,8 @@ sn_cuts sn_cuts_none(const sn_mesh *mesh, const sn_factors *factors) {
     return cuts;
 }
 
-sn_cut sn_cut_of_dim(const sn_cuts *cuts, sn_layout layout, int dim, const sn_dim_factors *factors, int axis) {
-    sn_cut none = {.factor = -1};
+sn_factor_cut sn_cut_of_dim(const sn_cuts *cuts, sn_layout layout, int dim, const sn_dim_factors *factors, int axis) {
+    sn_factor_cut none = {.factor = -1};
     int64_t outers[SN_MAX_AXES], before = 1; // before: values of the factors in front
     if (!(layout.dim[dim] >> axis & 1)) return none;
     sn_layout_outers(cuts->mesh, layout, dim, outers);
@@ -16,14 +16,14 @@ sn_cut sn_cut_of_dim(const sn_cuts *cuts, sn_layout layout, int dim, const sn_di
         int64_t size = cuts->factors->factor[factors->factor[i]].size;
         if (outer < before * size) {
             bool inside = outer % before == 0 && size % (outer / before * parts) == 0;
-            return inside ? (sn_cut){factors->factor[i], outer / before} : none;
+            return inside ? (sn_factor_cut){factors->factor[i], outer / before} : none;
         }
         before *= size;
     }
     return none;
 }
 
-bool sn_cut_is_legal(const sn_cuts *cuts, int axis, sn_cut cut) {
+bool sn_cut_is_legal(const sn_cuts *cuts, int axis, sn_factor_cut cut) {
     const sn_factor *factor = &cuts->factors->factor[cut.factor];
     if (factor->kind == SN_FACTOR_WHOLE) return false;
     // The digits of a factor must not overlap: the factor as a dim of its own.

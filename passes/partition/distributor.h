@@ -54,5 +54,5 @@ const sn_layout *sn_target_of(const sn_distributor *d, const sn_op *op); // NULL
 // How an op sees a global: weights that are stored cut over `dp` are joined wherever they are used (ZeRO-3).
 sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value);
 // Gradient accumulators get their layout where they are first added to: the gradient's.
-bool sn_is_accumulation(const sn_distributor *d, const sn_op *op);
-sn_layout sn_accumulator_layout(const sn_distributor *d, const sn_op *op);
+bool sn_is_accumulation(const sn_op *op);
+sn_layout sn_accumulator_layout(const sn_op *op);

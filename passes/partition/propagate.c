@@ -88,7 +88,7 @@ static sn_axes passing_axes(const query *q) {
         sn_factor_kind kind = f >= 0 ? q->factors.factor[f].kind : SN_FACTOR_PARALLEL;
         if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
     }
-    if (sn_is_accumulation(q->d, q->op)) return passing; // of a layout that says so
+    if (sn_is_accumulation(q->op)) return passing; // of a layout that says so
     bool few = q->op->n_operands && may_pad(q->op, 0) && q->op->kind == SN_OP_CONCAT;
     return !passing || few || is_worth_passing(q, passing) ? passing : 0;
 }
@@ -173,9 +173,9 @@ static double cost_of(const query *q) {
     return bytes;
 }
 
-static void try_cut(query *q, int axis, sn_cut cut, sn_cut *best, double *least) {
+static void try_cut(query *q, int axis, sn_factor_cut cut, sn_factor_cut *best, double *least) {
     if (cut.factor >= 0 && !sn_cut_is_legal(&q->cuts, axis, cut)) return;
-    sn_cut before = q->cuts.axis[axis];
+    sn_factor_cut before = q->cuts.axis[axis];
     q->cuts.axis[axis] = cut;
     double cost = cost_of(q);
     q->cuts.axis[axis] = before;
@@ -217,7 +217,7 @@ static void choose_cut(query *q, int axis) {
         q->cuts.axis[axis] = sn_cut_of_dim(&q->cuts, q->now[pin], dim, &q->factors.operand[pin][dim], axis);
     }
     if (pinned || counts_the_whole(q->op)) return;
-    sn_cut best = {.factor = -1}, tried[SN_MAX_FACTORS];
+    sn_factor_cut best = {.factor = -1}, tried[SN_MAX_FACTORS];
     double least = -1;
     int n = 0;
     const sn_op *op = q->op;
@@ -228,7 +228,7 @@ static void choose_cut(query *q, int axis) {
         int dim = sn_layout_dim_of(*layout, axis);
         if (dim < 0) continue;
         const sn_dim_factors *dims = result ? q->factors.result[0] : q->factors.operand[i];
-        sn_cut cut = sn_cut_of_dim(&q->cuts, *layout, dim, &dims[dim], axis);
+        sn_factor_cut cut = sn_cut_of_dim(&q->cuts, *layout, dim, &dims[dim], axis);
         bool known = cut.factor < 0;
         for (int k = 0; k < n && !known; k++) known = tried[k].factor == cut.factor && tried[k].outer == cut.outer;
         if (known) continue;
@@ -238,7 +238,7 @@ static void choose_cut(query *q, int axis) {
     if (n == 0) return;
     // data that is cut stays so wherever it can, and so do the rows of tables: that is what their axes are there for
     bool stays = best.factor >= 0 && (cuts_data(q->d->mesh, axis, n) || q->factors.factor[best.factor].masked);
-    if (!stays) try_cut(q, axis, (sn_cut){.factor = -1}, &best, &least);
+    if (!stays) try_cut(q, axis, (sn_factor_cut){.factor = -1}, &best, &least);
     q->cuts.axis[axis] = best;
 }
 
@@ -312,8 +312,8 @@ void sn_distribute_op(sn_distributor *d, sn_op *op) {
     query q = {.d = d, .op = op, .target = sn_target_of(d, op)};
     q.now = sn_arena_alloc(&d->scratch, sizeof *q.now * (size_t)(op->n_operands + 1));
     join_weights(&q);
-    if (sn_is_accumulation(d, op)) {
-        op->operands[0]->layout = q.now[0] = sn_accumulator_layout(d, op);
+    if (sn_is_accumulation(op)) {
+        op->operands[0]->layout = q.now[0] = sn_accumulator_layout(op);
         q.target = &q.now[0];
     }
     sn_factors_of(op, &d->scratch, &q.factors);

@@ -181,15 +181,13 @@ sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_va
     return layout;
 }
 
-bool sn_is_accumulation(const sn_distributor *d, const sn_op *op) {
-    (void)d;
+bool sn_is_accumulation(const sn_op *op) {
     const sn_value *to = op->n_operands ? op->operands[0] : NULL;
     return op->kind == SN_OP_ADD && to->kind == SN_VALUE_GLOBAL && to->global->role == SN_ROLE_SUM && to->global->of;
 }
 
-sn_layout sn_accumulator_layout(const sn_distributor *d, const sn_op *op) {
+sn_layout sn_accumulator_layout(const sn_op *op) {
     sn_layout layout = op->operands[0]->layout, gradient = op->operands[1]->layout;
-    (void)d;
     if (gradient.partial_kind == SN_PARTIAL_SUM) layout.partial = gradient.partial & (sn_axes)~sn_layout_axes(layout);
     return layout;
 }

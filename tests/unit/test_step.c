@@ -48,7 +48,7 @@ static void test_1f1b(void **state) {
         for (int micro = 1; micro <= MOST_MICRO; micro++) {
             sn_stage stage[MOST_STAGES] = {0};
             for (int s = 0; s < stages; s++) stage[s] = (sn_stage){.forward = 1.25, .backward = 2.5};
-            sn_pipeline pipeline = {.stages = stages, .chunks = 1, .microbatches = micro};
+            sn_pipeline_shape pipeline = {.stages = stages, .chunks = 1, .microbatches = micro};
             double played = play_1f1b(stages, micro, stage), said = sn_step_of(&pipeline, stage).seconds;
             assert_true(fabs(played - said) <= 1e-9 * played);
         }
@@ -61,7 +61,7 @@ static void test_1f1b_uneven(void **state) {
         sn_stage stage[4] = {0};
         for (int s = 0; s < 4; s++)
             stage[s] = (sn_stage){.forward = s == slow ? 1.5 : 1, .backward = s == slow ? 3 : 2};
-        sn_pipeline pipeline = {.stages = 4, .chunks = 1, .microbatches = 16};
+        sn_pipeline_shape pipeline = {.stages = 4, .chunks = 1, .microbatches = 16};
         double played = play_1f1b(4, 16, stage), said = sn_step_of(&pipeline, stage).seconds;
         if (said < played * (1 - 1e-9) || said > 1.07 * played) fail_msg("stage %d: %g, played %g", slow, said, played);
     }
@@ -73,7 +73,7 @@ static void test_interleaved_bubble(void **state) {
     sn_stage stage[4] = {0};
     for (int s = 0; s < 4; s++) stage[s] = (sn_stage){.forward = 1, .backward = 2};
     for (int chunks = 1; chunks <= 4; chunks++) {
-        sn_pipeline pipeline = {.stages = 4, .chunks = chunks, .microbatches = 8};
+        sn_pipeline_shape pipeline = {.stages = 4, .chunks = chunks, .microbatches = 8};
         sn_step step = sn_step_of(&pipeline, stage);
         assert_true(fabs(step.bubble / step.compute - 3.0 / (chunks * 8)) < 1e-12);
         assert_true(fabs(step.seconds - step.compute - step.bubble) < 1e-12);
@@ -83,7 +83,7 @@ static void test_interleaved_bubble(void **state) {
 static void test_overlap_hides(void **state) {
     (void)state;
     sn_stage stage = {.forward = 1, .backward = 2, .reduce = 1.5, .gather = 0.5, .update = 0.25};
-    sn_pipeline pipeline = {.stages = 1, .chunks = 1, .microbatches = 4};
+    sn_pipeline_shape pipeline = {.stages = 1, .chunks = 1, .microbatches = 4};
     assert_true(sn_step_of(&pipeline, &stage).seconds == 4 * 3 + 1.5 + 0.5 + 0.25);
     pipeline.overlap_reduce = pipeline.overlap_gather = true;
     assert_true(sn_step_of(&pipeline, &stage).seconds == 4 * 3 + 0.25);
@@ -105,7 +105,7 @@ static const sn_transformer gpt = {.layers = 24,
                                    .positions = true,
                                    .dropout = true};
 
-static sn_block_cost block_of(sn_degrees d) {
+static sn_transformer_block block_of(sn_degrees d) {
     sn_cluster cluster;
     assert_true(sn_cluster_preset("dgx-a100", 2, &cluster));
     sn_cost_model model = {.device = cluster.nodes[0].device};
@@ -113,7 +113,7 @@ static sn_block_cost block_of(sn_degrees d) {
     sn_transformer_setting s = {.model = &model, .shape = &gpt, .degrees = &d, .runtime = &runtime};
     s.tensor = sn_cluster_group(&cluster, 0, d.tensor, 1);
     s.context = s.expert = s.data = s.replicas = (sn_group){.ranks = 1};
-    return sn_block_cost_of(&s, SN_BLOCK_DENSE);
+    return sn_transformer_block_of(&s, SN_BLOCK_DENSE);
 }
 
 static void expect_saved(sn_degrees d, double per_sbh) {
@@ -175,14 +175,14 @@ static void test_block_times(void **state) {
                     .chunks = 1,
                     .micro_batch = 4,
                     .microbatches = 1};
-    sn_block_cost none = block_of(d);
+    sn_transformer_block none = block_of(d);
     d.remat = SN_REMAT_FULL;
-    sn_block_cost full = block_of(d);
+    sn_transformer_block full = block_of(d);
     assert_true(fabs(full.backward - none.backward - none.forward) < 1e-12);
     assert_true(none.backward > 1.5 * none.forward && none.backward < 2.6 * none.forward);
     d.remat = SN_REMAT_NONE;
     d.micro_batch = 8;
-    sn_block_cost twice = block_of(d);
+    sn_transformer_block twice = block_of(d);
     assert_true(twice.forward > none.forward && twice.forward < 2.05 * none.forward);
 }
 
