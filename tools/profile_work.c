@@ -296,7 +296,7 @@ static void add_samples(const class_bench *c, const char *const *kernels, sn_map
             size_t n = c->count[p][i] < MOST_SAMPLES ? c->count[p][i] : MOST_SAMPLES;
             if (!n) continue;
             sn_str_clear(&text);
-            sn_instr_signature(c->schedule, &program->instrs.items[i], kernels, &text);
+            sn_instr_signature(&program->instrs.items[i], kernels, &text);
             tally *t = sn_map_get(tallies, sn_str_text(&text));
             if (!t) {
                 t = SN_NEW(arena, tally);

@@ -1,8 +1,8 @@
 #include "backend/simulate/price.h"
 
-#include "backend/simulate/mesh.h"
 #include "backend/simulate/signature.h"
 #include "passes/cost/profile.h"
+#include "runtime/mesh.h"
 
 #include <math.h>
 
@@ -72,7 +72,7 @@ static double price_work(pricer *p, const sn_instr *in, const sn_op *op, sn_aren
     double seconds = 0;
     if (p->request->profile) {
         sn_str text = {0};
-        sn_instr_signature(p->schedule, in, p->kernels, &text);
+        sn_instr_signature(in, p->kernels, &text);
         bool known = sn_profile_instruction(p->request->profile, sn_str_text(&text), p->schedule->ranks > 1, &seconds);
         sn_str_free(&text);
         if (known) return seconds;

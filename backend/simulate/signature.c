@@ -48,8 +48,7 @@ static void print_attention(const sn_do_attention *a, sn_str *out) {
                   a->mask.buffer >= 0 ? " mask" : "");
 }
 
-void sn_instr_signature(const sn_schedule *schedule, const sn_instr *in, const char *const *kernels, sn_str *out) {
-    (void)schedule;
+void sn_instr_signature(const sn_instr *in, const char *const *kernels, sn_str *out) {
     if (in->kind == SN_INSTR_KERNEL) {
         sn_str_printf(out, "%s x%" PRId64, kernels[in->kernel.symbol], in->kernel.grid);
         return;

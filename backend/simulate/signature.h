@@ -7,4 +7,4 @@
 // By kernel of the schedules: a hash of its code.
 const char **sn_kernel_signatures(const sn_kernels *kernels, sn_arena *arena);
 // Of device work: no collectives, transfers or events.
-void sn_instr_signature(const sn_schedule *schedule, const sn_instr *instr, const char *const *kernels, sn_str *out);
+void sn_instr_signature(const sn_instr *instr, const char *const *kernels, sn_str *out);

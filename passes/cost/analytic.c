@@ -54,11 +54,15 @@ double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, in
     return fmax(best, stream_seconds(device, curve, bytes)) + curve->start;
 }
 
-sn_product sn_op_product(const sn_op *op) {
+// batch x [m, k] x [k, n]
+typedef struct product {
+    int64_t batch, m, n, k;
+} product;
+
+static product product_of(const sn_op *op) {
     sn_type a = op->operands[0]->type, b = op->operands[1]->type, out = op->results[0]->type;
     bool turned = sn_op_int(op, "transpose_a") != 0;
-    sn_product p = {
-        .m = out.dim[out.rank - 2], .n = out.dim[out.rank - 1], .k = a.dim[turned ? a.rank - 2 : a.rank - 1]};
+    product p = {.m = out.dim[out.rank - 2], .n = out.dim[out.rank - 1], .k = a.dim[turned ? a.rank - 2 : a.rank - 1]};
     p.batch = p.m * p.n > 0 ? sn_type_count(out) / (p.m * p.n) : 0;
     // A weight without batch dims: the rows of all batches are one product.
     if (sn_type_count(b) == p.k * p.n && !turned) p.m *= p.batch, p.batch = 1;
@@ -66,7 +70,7 @@ sn_product sn_op_product(const sn_op *op) {
 }
 
 static double matmul_seconds(const sn_device *device, const sn_op *op) {
-    sn_product p = sn_op_product(op);
+    product p = product_of(op);
     return sn_cost_matmul(device, op->operands[0]->type.dtype, p.batch, p.m, p.n, p.k);
 }
 

@@ -5,11 +5,5 @@
 bool sn_op_is_contraction(sn_op_kind kind);
 bool sn_op_is_free(sn_op_kind kind); // views, constants and marks of the schedule take no time
 
-// The product that a MATMUL is: batch x [m, k] x [k, n].
-typedef struct sn_product {
-    int64_t batch, m, n, k;
-} sn_product;
-sn_product sn_op_product(const sn_op *op);
-
 double sn_analytic_op(const sn_device *device, const sn_op *op, sn_work work);
 double sn_analytic_collective(const sn_device *device, sn_op_kind kind, double bytes, const sn_group *group);

@@ -103,8 +103,8 @@ bool sn_cluster_is_uniform(const sn_cluster *cluster) {
     return true;
 }
 
-// Numbers rise with the rank, so the ranks of one group are neighbours.
-int64_t sn_cluster_group_at(const sn_cluster *cluster, int level, int64_t rank) {
+// The number of a rank's group at a level. Numbers rise with the rank, so the ranks of one group are neighbours.
+static int64_t group_at(const sn_cluster *cluster, int level, int64_t rank) {
     int64_t node, local;
     if (level < 0) return rank;
     const sn_link_level *l = &cluster->level[level];
@@ -135,7 +135,7 @@ static sn_group span(const sn_cluster *cluster, int64_t n, const int64_t *ranks,
         int64_t parties = 0, most = 0, outer = -1, inner = -1;
         for (int64_t i = 0; i < n; i++) {
             int64_t rank = rank_at(i, ranks, first, stride);
-            int64_t o = sn_cluster_group_at(cluster, level, rank), in = sn_cluster_group_at(cluster, level - 1, rank);
+            int64_t o = group_at(cluster, level, rank), in = group_at(cluster, level - 1, rank);
             if (o != outer) parties = 0, inner = -1;
             parties += in != inner;
             outer = o, inner = in;

@@ -52,8 +52,6 @@ int64_t sn_cluster_node(const sn_cluster *cluster, int64_t rank);
 const sn_nodes *sn_cluster_nodes_of(const sn_cluster *cluster, int64_t rank);
 // Whether all devices are of one kind and memory, and all nodes alike.
 bool sn_cluster_is_uniform(const sn_cluster *cluster);
-// The number of a rank's group at a level.
-int64_t sn_cluster_group_at(const sn_cluster *cluster, int level, int64_t rank);
 
 // A set of ranks as the links see it. At each level the group's members inside one group of the level below form one
 // party; `parties` of them meet inside one group of the level (the most, where groups differ).

@@ -1,4 +1,4 @@
-// Collectives, messages and copies: alpha-beta over the levels of links that a group spans.
+// Collectives: alpha-beta over the levels of links that a group spans.
 //
 // A ring moves (ranks - 1) parts of 1/ranks of the tensor through every link (an all-reduce twice). A party with m
 // ranks reaches out with m links at once, so the ring runs at the least over the levels of members x beta (NCCL opens

@@ -85,7 +85,3 @@ double sn_cost_message(const sn_cost_model *model, double bytes, const sn_group 
             seconds = model->device->curve->library_issue + pair->level[i].alpha + bytes / pair->level[i].beta;
     return seconds;
 }
-
-double sn_cost_copy(const sn_cost_model *model, double bytes) {
-    return bytes > 0 ? model->device->curve->start + bytes / model->device->host_link : 0;
-}

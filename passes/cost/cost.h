@@ -1,4 +1,4 @@
-// The cost model: how long ops, collectives, messages and copies take on a kind of device. Built in is `analytic`: work
+// The cost model: how long ops, collectives and messages take on a kind of device. Built in is `analytic`: work
 // and bytes of the local shapes against efficiency curves (device.h). A profile (profile.h) answers for what was
 // measured; a plug-in has the last word, and what it leaves as it is keeps the built-in answer.
 #pragma once
@@ -27,5 +27,3 @@ double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, in
 double sn_cost_collective(const sn_cost_model *model, sn_op_kind kind, double bytes, const sn_group *group);
 // Of one message between two ranks (a group of two).
 double sn_cost_message(const sn_cost_model *model, double bytes, const sn_group *pair);
-// Of a copy between a device and its host, one way.
-double sn_cost_copy(const sn_cost_model *model, double bytes);

@@ -70,7 +70,7 @@ static void check_collectives(reader *r, const json_t *json) {
     }
 }
 
-bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn_diags *diags, sn_profile *out) {
+static bool read_profile(json_t *json, const char *subject, sn_arena *arena, sn_diags *diags, sn_profile *out) {
     reader r = {subject, arena, diags, false};
     sn_profile profile = {.json = json_incref(json),
                           .collectives = json_object_get(json, "collectives"),
@@ -105,7 +105,7 @@ bool sn_profile_load(const char *path, sn_arena *arena, sn_diags *diags, sn_prof
                  error.text);
         return false;
     }
-    bool good = sn_profile_from_json(json, path, arena, diags, out);
+    bool good = read_profile(json, path, arena, diags, out);
     json_decref(json);
     return good;
 }
@@ -140,7 +140,7 @@ bool sn_profile_message(const sn_profile *profile, double bytes, sn_message_cost
     return true;
 }
 
-bool sn_profile_stream(const sn_profile *profile, double bytes, double *seconds) {
+static bool stream_seconds(const sn_profile *profile, double bytes, double *seconds) {
     if (!profile->streams.rows) return false;
     *seconds = interpolate(&profile->streams, 1, bytes);
     return true;
@@ -187,7 +187,7 @@ bool sn_profile_op(const sn_profile *profile, const sn_op *op, double flops, dou
         return false;
     }
     double streaming = 0;
-    if (sn_profile_stream(profile, bytes, &streaming)) *seconds = fmax(*seconds, streaming);
+    if (stream_seconds(profile, bytes, &streaming)) *seconds = fmax(*seconds, streaming);
     return true;
 }
 

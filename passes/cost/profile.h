@@ -46,13 +46,11 @@ typedef struct sn_profile {
 
 // What is wrong is an error (E0414). Lists go to `arena`; free it with sn_profile_free.
 bool sn_profile_load(const char *path, sn_arena *arena, sn_diags *diags, sn_profile *out);
-bool sn_profile_from_json(json_t *json, const char *subject, sn_arena *arena, sn_diags *diags, sn_profile *out);
 void sn_profile_free(sn_profile *profile);
 
 // Each is false where nothing comparable was measured.
 bool sn_profile_instruction(const sn_profile *profile, const char *signature, bool crowded, double *seconds);
 bool sn_profile_op(const sn_profile *profile, const sn_op *op, double flops, double bytes, double *seconds);
-bool sn_profile_stream(const sn_profile *profile, double bytes, double *seconds);
 bool sn_profile_collective(const sn_profile *profile, sn_op_kind kind, int64_t ranks, double bytes, double *seconds);
 bool sn_profile_message(const sn_profile *profile, double bytes, sn_message_cost *out);
 // Seconds of a step of so many ranks that no program takes: reading data, agreeing, the log.

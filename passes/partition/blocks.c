@@ -175,7 +175,7 @@ static void make_blocks(finder *f) {
     }
 }
 
-// Of the groups of the node, the one that made an operand or read it, else the first of the name.
+// The first group of the node that the op is a gradient of.
 static sn_op_group *group_of_gradient(finder *f, const sn_op *op) {
     uintptr_t at = (uintptr_t)sn_map_get(&f->group_of, node_of(op));
     return at ? &f->groups[at - 1] : NULL;

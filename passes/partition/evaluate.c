@@ -432,7 +432,7 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting)
     return good ? costs : NULL;
 }
 
-// The n-th result of a group's node that other groups read.
+// What a plan's layout of the group's node is about (passes/partition/plan.h).
 static const sn_value *first_result(const sn_op_group *group) {
     return group->forward[group->n_forward - 1]->results[0];
 }

@@ -9,7 +9,7 @@
 
 static const double PICO = 1e12;
 
-int sn_flow_labels(const sn_flow *flow) {
+static int label_count(const sn_flow *flow) {
     return 2 + flow->n_cuts;
 }
 
@@ -87,7 +87,7 @@ static int64_t to_cost(double seconds) {
 static void add_moves(const sn_layout_problem *p, sn_network *network, const int *nodes, int flow_node, int f,
                       int reader) {
     const sn_flow *flow = &p->table->flows[f];
-    int g = reader < 0 ? flow->producer : reader, labels = sn_flow_labels(flow), n = p->table->strategies[g].n;
+    int g = reader < 0 ? flow->producer : reader, labels = label_count(flow), n = p->table->strategies[g].n;
     int64_t *costs = sn_alloc((size_t)(n * labels) * sizeof *costs);
     for (int s = 0; s < n; s++)
         for (int l = 0; l < labels; l++) {
@@ -102,8 +102,8 @@ static void add_moves(const sn_layout_problem *p, sn_network *network, const int
 static void add_flow(const sn_layout_problem *p, sn_network *network, const int *nodes, int f) {
     const sn_flow *flow = &p->table->flows[f];
     int64_t costs[SN_MOST_CUTS + 2];
-    for (int l = 0; l < sn_flow_labels(flow); l++) costs[l] = label_is_possible(p, flow, l) ? 0 : SN_NETWORK_FORBIDDEN;
-    int node = sn_network_add_node(network, sn_flow_labels(flow), costs);
+    for (int l = 0; l < label_count(flow); l++) costs[l] = label_is_possible(p, flow, l) ? 0 : SN_NETWORK_FORBIDDEN;
+    int node = sn_network_add_node(network, label_count(flow), costs);
     if (flow->producer >= 0) add_moves(p, network, nodes, node, f, -1);
     for (int r = 0; r < flow->n_readers; r++) add_moves(p, network, nodes, node, f, flow->readers[r]);
 }

@@ -70,8 +70,7 @@ static bool is_used_outside(const fused *f, const sn_value *value) {
     return false;
 }
 
-static bool is_seen(sn_value *const *list, const sn_value *const *originals, int n, const sn_value *original) {
-    (void)list;
+static bool is_seen(const sn_value *const *originals, int n, const sn_value *original) {
     for (int i = 0; i < n; i++)
         if (originals[i] == original) return true;
     return false;
@@ -94,7 +93,7 @@ static sn_op *make_kernel(shadows *s, const fused *f) {
             const sn_value *value = op->operands[o];
             bool inner = value->kind == SN_VALUE_RESULT && is_inside(f, value->def);
             bool made = value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_GENERATOR);
-            if (inner || made || is_seen(kernel->operands, originals, kernel->n_operands, value)) continue;
+            if (inner || made || is_seen(originals, kernel->n_operands, value)) continue;
             originals[kernel->n_operands] = value;
             kernel->operands[kernel->n_operands++] = shadow->operands[o];
         }

@@ -59,7 +59,6 @@ typedef struct sn_flow_label {
 } sn_flow_label;
 // 0: whole, 1: whole with a partial gradient, 2 + i: cuts[i].
 sn_flow_label sn_flow_label_at(const sn_flow *flow, int label);
-int sn_flow_labels(const sn_flow *flow); // how many
 // Seconds of the moves of a flow: {forward, backward}. `reader` -1: between the producer and the label.
 typedef struct sn_move_seconds {
     double forward, backward;

@@ -96,7 +96,7 @@ static double local_bytes(const sn_mesh *mesh, sn_type type, sn_layout layout) {
     return (double)sn_type_bytes(type) / (double)sn_mesh_size(mesh, sn_layout_axes(layout));
 }
 
-double sn_move_bytes(const sn_mesh *mesh, sn_type type, sn_layout before, const sn_move *move) {
+static double move_bytes(const sn_mesh *mesh, sn_type type, sn_layout before, const sn_move *move) {
     if (move->kind == SN_OP_SHARD) return 0;
     double parts = (double)sn_mesh_size(mesh, move->axes), share = (parts - 1) / parts;
     double bytes = local_bytes(mesh, type, move->kind == SN_OP_ALL_GATHER ? move->layout : before);
@@ -107,6 +107,6 @@ double sn_relayout_bytes(const sn_mesh *mesh, sn_type type, sn_layout from, sn_l
     sn_move moves[SN_MAX_MOVES];
     int n = sn_relayout(mesh, type, from, to, moves);
     double bytes = 0;
-    for (int i = 0; i < n; i++) bytes += sn_move_bytes(mesh, type, i ? moves[i - 1].layout : from, &moves[i]);
+    for (int i = 0; i < n; i++) bytes += move_bytes(mesh, type, i ? moves[i - 1].layout : from, &moves[i]);
     return bytes;
 }

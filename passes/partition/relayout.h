@@ -16,7 +16,6 @@ typedef struct sn_move {
 // `to` may be partial only where `from` is. Cuts come first and joins last, so that what is sent is small.
 int sn_relayout(const sn_mesh *mesh, sn_type type, sn_layout from, sn_layout to, sn_move *moves);
 
-// Bytes that a rank sends in one move of a value, by ring algorithms (Thakur et al. 2005): P parts of n bytes each send
-// (P-1)/P of the larger side, an all_reduce twice that.
-double sn_move_bytes(const sn_mesh *mesh, sn_type type, sn_layout before, const sn_move *move);
+// Bytes that a rank sends in the moves of a value, by ring algorithms (Thakur et al. 2005): P parts of n bytes each
+// send (P-1)/P of the larger side, an all_reduce twice that.
 double sn_relayout_bytes(const sn_mesh *mesh, sn_type type, sn_layout from, sn_layout to);

@@ -54,17 +54,11 @@ sn_evaluator *sn_search_evaluator(sn_search *search) {
     return search->evaluator;
 }
 
-// Stages run at the pace of their slowest device: blocks are costed for the slowest kind, and a stage on others is
-// faster by the ratio of their peaks on the element type of the contractions.
-static double pace(const sn_device *device) {
-    return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
-}
-
 static void read_cluster(sn_search *s) {
     const sn_cluster *cluster = s->request.cluster;
     const sn_device *slowest = cluster->nodes[0].device;
     for (int k = 0; k < cluster->n_kinds; k++)
-        if (pace(cluster->nodes[k].device) < pace(slowest)) slowest = cluster->nodes[k].device;
+        if (sn_price_pace(cluster->nodes[k].device) < sn_price_pace(slowest)) slowest = cluster->nodes[k].device;
     s->model = (sn_cost_model){
         .device = slowest, .profile = s->request.profile, .plugins = s->request.plugins, .diags = s->request.diags};
     s->devices = sn_cluster_devices(cluster);

@@ -2,8 +2,7 @@
 
 #include <math.h>
 
-// Blocks are costed for the slowest kind of device; a stage on others is faster by the ratio of their peaks.
-static double pace(const sn_device *device) {
+double sn_price_pace(const sn_device *device) {
     return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
 }
 
@@ -39,12 +38,12 @@ static void pace_stages(const sn_search *s, const sn_candidate *c, double scale,
         for (int k = 0; k < cluster->n_kinds; k++) {
             int64_t after = begin + cluster->nodes[k].count * cluster->nodes[k].devices;
             if (begin < end && after > first) {
-                slowest = fmin(slowest, pace(cluster->nodes[k].device));
+                slowest = fmin(slowest, sn_price_pace(cluster->nodes[k].device));
                 limits[i] = fmin(limits[i], cluster->nodes[k].memory * scale);
             }
             begin = after;
         }
-        speed[i] = pace(s->model.device) / slowest;
+        speed[i] = sn_price_pace(s->model.device) / slowest;
     }
 }
 

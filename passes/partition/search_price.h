@@ -20,6 +20,9 @@ struct sn_search {
     SN_VEC(known_group) groups;
 };
 
+// What kinds of devices are compared by: the peak on the element type of the contractions. Blocks are costed for the
+// slowest kind, a stage on others is faster by the ratio.
+double sn_price_pace(const sn_device *device);
 // `paces` has room for two numbers a stage where devices differ, and may be NULL where they do not.
 sn_stage_context sn_price_context(sn_search *search, double limit_scale, sn_candidate *candidate,
                                   const sn_block_cost *costs, double *paces);

@@ -32,7 +32,7 @@ void sn_tensors_gradients(const sn_schedules *all, sn_tensor_refs *out) {
 }
 
 // Several classes may have an output that they all compute: the lowest one's counts.
-void sn_tensors_predictions(const sn_schedules *all, sn_tensor_refs *out) {
+static void predictions(const sn_schedules *all, sn_tensor_refs *out) {
     for (size_t c = 0; c < all->classes.count; c++) {
         const sn_schedule *s = &all->classes.items[c];
         for (size_t i = 0; i < s->predictions.count; i++) {
@@ -83,7 +83,7 @@ sn_status sn_tensors_write(const sn_tensor_refs *refs, const sn_tensor_note *not
 
 void sn_collected_init(const sn_schedules *all, int64_t batch, sn_collected *out) {
     *out = (sn_collected){.batch = batch};
-    sn_tensors_predictions(all, &out->refs);
+    predictions(all, &out->refs);
     out->data = sn_alloc((out->refs.count + 1) * sizeof *out->data);
 }
 

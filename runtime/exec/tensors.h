@@ -16,7 +16,6 @@ typedef SN_VEC(sn_tensor_ref) sn_tensor_refs;
 
 // All of them, over all classes, each name once; the same list on all ranks.
 void sn_tensors_gradients(const sn_schedules *schedules, sn_tensor_refs *out);
-void sn_tensors_predictions(const sn_schedules *schedules, sn_tensor_refs *out);
 void sn_tensors_saved(const sn_schedules *schedules, sn_tensor_refs *out); // what checkpoints hold
 
 // Gathers the tensors and writes them whole to `path` under their names. All ranks call it; rank 0 writes, and the file
