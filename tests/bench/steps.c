@@ -20,7 +20,6 @@ static const named_device devices[] = {
 };
 
 // What the software of a source does (its papers, repositories and configuration files say so).
-// What the software of a source does (its papers, repositories and configuration files say so).
 typedef struct framework {
     const char *source;
     sn_transformer shape; // the flags alone
@@ -34,9 +33,15 @@ typedef struct framework {
 #define LLAMA                                                                                                          \
     { .gated = true, .rms_norm = true, .causal = true }
 
+// Megatron-LM of 2021-2022, fp16: kernels for masked softmax, bias+GeLU and bias+dropout+add; fp16 gradients.
+#define MEGATRON_2021                                                                                                  \
+    { .loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4 }
+// Megatron-Core with Transformer Engine.
+#define MEGATRON_CORE                                                                                                  \
+    { .attention = SN_ATTENTION_TUNED, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .placeholders = true }
+
 static const framework frameworks[] = {
-    // Megatron-LM of 2021-2022, fp16: kernels for masked softmax, bias+GeLU and bias+dropout+add; fp16 gradients.
-    {"vtrain", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"vtrain", GPT, MEGATRON_2021, 128},
     {"megatron_sc21",
      GPT,
      {.loss_bytes = 4,
@@ -46,27 +51,12 @@ static const framework frameworks[] = {
       .gradient_copy = 4,
       .copies_parts = true},
      128},
-    {"korthikanti",
-     GPT,
-     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
-     128},
+    {"korthikanti", GPT, MEGATRON_2021, 128},
     {"mtnlg", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 4, .reduce_bytes = 4}, 128},
-    {"bigscience_a100",
-     GPT,
-     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4},
-     128},
-    {"sailor", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4}, 128},
+    {"bigscience_a100", GPT, MEGATRON_2021, 128},
+    {"sailor", GPT, MEGATRON_2021, 128},
     // DeepSpeed 0.6 gathers into flat buffers.
-    {"deepspeed_azure",
-     GPT,
-     {
-         .loss_bytes = 4,
-         .master = true,
-         .gradient_bytes = 2,
-         .reduce_bytes = 2,
-         .gradient_copy = 4,
-     },
-     128},
+    {"deepspeed_azure", GPT, MEGATRON_2021, 128},
     {"bert",
      {.biased = true, .tied = true, .positions = true, .dropout = true, .labelled = 0.156},
      {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2},
@@ -84,52 +74,14 @@ static const framework frameworks[] = {
      LLAMA,
      {.loss_bytes = 4, .attention = SN_ATTENTION_EARLY, .master = true, .gradient_bytes = 2, .reduce_bytes = 2},
      1},
-    // Megatron-Core with Transformer Engine.
     {"megatron_core_h100",
      {.rms_norm = true, .causal = true},
-     {.attention = SN_ATTENTION_TUNED,
-
-      .master = true,
-      .gradient_bytes = 4,
-      .reduce_bytes = 4,
-      .placeholders = true},
+     {.attention = SN_ATTENTION_TUNED, .master = true, .gradient_bytes = 4, .reduce_bytes = 4, .placeholders = true},
      128},
-    {"mlperf_gpt3",
-     GPT,
-     {.attention = SN_ATTENTION_TUNED,
-
-      .master = true,
-      .gradient_bytes = 2,
-      .reduce_bytes = 2,
-      .placeholders = true},
-     128},
-    {"mlperf_llama31",
-     LLAMA,
-     {.attention = SN_ATTENTION_TUNED,
-
-      .master = true,
-      .gradient_bytes = 2,
-      .reduce_bytes = 2,
-      .placeholders = true},
-     128},
-    {"nemo",
-     LLAMA,
-     {.attention = SN_ATTENTION_TUNED,
-
-      .master = true,
-      .gradient_bytes = 2,
-      .reduce_bytes = 2,
-      .placeholders = true},
-     128},
-    {"megatron_",
-     LLAMA,
-     {.attention = SN_ATTENTION_TUNED,
-
-      .master = true,
-      .gradient_bytes = 2,
-      .reduce_bytes = 2,
-      .placeholders = true},
-     128},
+    {"mlperf_gpt3", GPT, MEGATRON_CORE, 128},
+    {"mlperf_llama31", LLAMA, MEGATRON_CORE, 128},
+    {"nemo", LLAMA, MEGATRON_CORE, 128},
+    {"megatron_", LLAMA, MEGATRON_CORE, 128},
     {"simumax",
      LLAMA,
      {.loss_bytes = 4,
@@ -145,12 +97,7 @@ static const framework frameworks[] = {
      1},
     {"stas",
      LLAMA,
-     {.attention = SN_ATTENTION_TUNED,
-
-      .master = true,
-      .gradient_bytes = 2,
-      .reduce_bytes = 2,
-      .shard_layers = true},
+     {.attention = SN_ATTENTION_TUNED, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .shard_layers = true},
      1},
 };
 
