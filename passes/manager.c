@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "passes/pass.h"
 
 #include "base/file.h"
@@ -8,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SN_PASS(name) extern const sn_pass sn_pass_##name;
 #include "passes/passes.def"
@@ -245,12 +245,6 @@ static bool dump(sn_pass_context *context, dumper *d, sn_module *module, int num
     return false;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void print_around(void *user) {
     sn_print_stderr(user);
 }
@@ -292,12 +286,12 @@ static bool run_step(sn_module *module, sn_pass_context *context, const step *st
     context->arguments = step->arguments;
     context->scratch = &scratch;
     size_t errors = context->diags->errors;
-    double start = now();
+    double start = sn_seconds();
     step->pass->run(module, context);
-    double spent = now() - start;
+    double spent = sn_seconds() - start;
     bool fine = context->diags->errors == errors && verify(module, context);
     if (times)
-        fprintf(times, "%10.3f ms %10.3f ms verify %8zu ops  %s\n", 1e3 * spent, 1e3 * (now() - start - spent),
+        fprintf(times, "%10.3f ms %10.3f ms verify %8zu ops  %s\n", 1e3 * spent, 1e3 * (sn_seconds() - start - spent),
                 count_ops(module), step->pass->name);
     context->scratch = NULL;
     sn_arena_free(&scratch);

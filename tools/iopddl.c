@@ -1,16 +1,10 @@
 // `sennit iopddl`: solves a problem of the ASPLOS 2025 contest on intra-operator parallelism.
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "passes/partition/intra/contest.h"
 #include "tools/options.h"
 
 #include <inttypes.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static void print_numbers(const sn_network_answer *answer, bool feasible, double seconds) {
     printf("{\"cost\": ");
@@ -35,7 +29,7 @@ static bool report(const sn_network *network, const sn_network_answer *answer, c
 // Reading the file counts: --seconds is from the start of the command to its answer.
 static void solve(const sn_options *options, const char *path, sn_network *network, double start, sn_diags *diags) {
     const char *output = sn_options_text(options, "output", NULL);
-    double left = sn_options_number(options, "seconds", 10) - (now() - start);
+    double left = sn_options_number(options, "seconds", 10) - (sn_seconds() - start);
     bool timed = sn_options_has(options, "seconds") || !sn_options_has(options, "work");
     sn_network_budget budget = {.seconds = !timed ? 0 : (left > 1e-3 ? left : 1e-3),
                                 .work = (uint64_t)sn_options_int(options, "work", 0),
@@ -50,7 +44,7 @@ static void solve(const sn_options *options, const char *path, sn_network *netwo
         if (status) sn_error(diags, "E0804", output, NULL, "%s", sn_status_message(status));
         sn_status_free(status);
     }
-    print_numbers(&answer, feasible, now() - start);
+    print_numbers(&answer, feasible, sn_seconds() - start);
     sn_free(answer.choice);
 }
 
@@ -73,7 +67,7 @@ static int run(const sn_options *options, double start) {
 int sn_cmd_iopddl(int argc, char **argv) {
     sn_options options;
     int status = 0;
-    double start = now();
+    double start = sn_seconds();
     if (sn_command_parse(SN_COMMAND_IOPDDL, argc, argv, &options, &status)) status = run(&options, start);
     sn_options_free(&options);
     return status;

@@ -1,4 +1,5 @@
 // `sennit plan`: the best way to split the training of a model over a cluster, as plan.json and one screen of text.
+#include "base/clock.h"
 #include "base/file.h"
 #include "passes/cost/profile.h"
 #include "passes/partition/explain.h"
@@ -7,13 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static sn_what_if ask_memory(sn_search *search, double scale, const sn_candidate *best, const char *what) {
     sn_search_result result;
@@ -81,12 +75,12 @@ static json_t *made_from(const sn_planning *p) {
 }
 
 static void search_and_print(sn_planning *p) {
-    double start = now();
+    double start = sn_seconds();
     sn_search_result result;
     bool good = sn_search_run(p->search, 1, NULL, &result) && !p->diags->errors;
     if (good && !result.feasible) sn_report_infeasible(&p->request, &result, p->diags);
     if (!good || !result.feasible) return;
-    double seconds = now() - start;
+    double seconds = sn_seconds() - start;
     sn_plan plan = sn_search_plan(p->search, &result.best, &p->arena);
     sn_what_if more[] = {ask_memory(p->search, 1.25, &result.best, "a quarter more memory"),
                          ask_memory(p->search, 2, &result.best, "twice the memory"),

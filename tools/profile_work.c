@@ -3,6 +3,7 @@
 #include "backend/package/link.h"
 #include "backend/simulate/signature.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "runtime/device/device.h"
 
 #include <math.h>
@@ -14,16 +15,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BUFFER = 32 << 20, WARM_UPS = 2, LEAST_RUNS = 5, MOST_SAMPLES = 64 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -66,14 +60,15 @@ static sn_status bench_open(bench *b) {
 // The time of an instruction that runs again and again.
 static sn_status measure(const bench *b, const sn_instr *instr, double *seconds) {
     sn_device_op *op;
-    double samples[MOST_SAMPLES], begun = now();
+    double samples[MOST_SAMPLES], begun = sn_seconds();
     size_t n = 0;
     SN_TRY(b->device->vtable->prepare(b->device, &b->schedule, instr, -1, &op));
     sn_status status = SN_OK;
-    for (int run = -WARM_UPS; !status && n < MOST_SAMPLES && (run < LEAST_RUNS || now() - begun < b->seconds); run++) {
-        double start = now();
+    for (int run = -WARM_UPS; !status && n < MOST_SAMPLES && (run < LEAST_RUNS || sn_seconds() - begun < b->seconds);
+         run++) {
+        double start = sn_seconds();
         status = b->device->vtable->launch(b->device, op);
-        if (run >= 0) samples[n++] = now() - start;
+        if (run >= 0) samples[n++] = sn_seconds() - start;
     }
     b->device->vtable->release(b->device, op);
     *seconds = typical(samples, n);
@@ -263,22 +258,22 @@ static sn_status run_program(class_bench *c, const sn_sequence_run *run) {
     const sn_program *program = &c->schedule->programs.items[p];
     for (size_t i = 0; i < program->instrs.count; i++) {
         if (!c->ops[p][i]) continue;
-        double start = now();
+        double start = sn_seconds();
         SN_TRY(c->device->vtable->launch(c->device, c->ops[p][i][run->micro_batch + 1]));
-        c->samples[p][i][c->count[p][i]++ % MOST_SAMPLES] = now() - start;
+        c->samples[p][i][c->count[p][i]++ % MOST_SAMPLES] = sn_seconds() - start;
     }
     return SN_OK;
 }
 
 // The step again and again: its first time touches memory and does not count.
 static sn_status run_class(class_bench *c, double seconds) {
-    double begun = now();
-    for (int step = 0; step < LEAST_RUNS || now() - begun < seconds; step++) {
+    double begun = sn_seconds();
+    for (int step = 0; step < LEAST_RUNS || sn_seconds() - begun < seconds; step++) {
         for (size_t r = 0; c->step && r < c->step->runs.count; r++) SN_TRY(run_program(c, &c->step->runs.items[r]));
         if (step) continue;
         for (size_t p = 0; p < c->schedule->programs.count; p++)
             memset(c->count[p], 0, c->schedule->programs.items[p].instrs.count * sizeof *c->count[p]);
-        begun = now();
+        begun = sn_seconds();
     }
     return SN_OK;
 }
@@ -325,10 +320,10 @@ double sn_profile_measure_turn(void) {
             for (volatile int k = 0; k < 100000; k++) continue;
         _exit(0);
     }
-    double begun = now(), last = begun, sum = 0, squares = 0;
+    double begun = sn_seconds(), last = begun, sum = 0, squares = 0;
     while (last - begun < warm_up + seconds) {
         sched_yield();
-        double at = now();
+        double at = sn_seconds();
         if (at - begun > warm_up) sum += at - last, squares += (at - last) * (at - last);
         last = at;
     }
@@ -373,9 +368,9 @@ static double rounds_of(long processes, double seconds) {
         if (!(workers[i] = fork())) work_on(rounds, self);
     usleep(250000); // their first touch of memory
     int64_t before = *rounds;
-    double begun = now();
+    double begun = sn_seconds();
     usleep((useconds_t)(1e6 * seconds));
-    double rate = (double)(*rounds - before) / (now() - begun);
+    double rate = (double)(*rounds - before) / (sn_seconds() - begun);
     end_twins(processes, workers);
     munmap((void *)(uintptr_t)rounds, sizeof *rounds);
     return rate;

@@ -1,7 +1,7 @@
 #include "runtime/comm/watch.h"
 
 #include "base/alloc.h"
-#include "runtime/exec/log.h"
+#include "base/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

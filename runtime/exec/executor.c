@@ -1,8 +1,8 @@
 #include "runtime/exec/executor.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/vec.h"
-#include "runtime/exec/log.h"
 #include "runtime/mesh.h"
 #include "runtime/operands.h"
 

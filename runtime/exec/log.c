@@ -1,18 +1,12 @@
 #include "runtime/exec/log.h"
 
+#include "base/clock.h"
 #include "base/str.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-double sn_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 sn_status sn_run_log_open(const char *path, bool append, bool progress, int64_t first, int64_t steps, sn_run_log *out) {
     sn_run_log log = {.path = path, .first = first, .steps = steps, .started = sn_seconds()};

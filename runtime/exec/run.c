@@ -1,6 +1,7 @@
 #include "runtime/exec/run.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/diag.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/watch.h"

@@ -25,8 +25,6 @@ typedef struct shape {
     int memory;                                    // of 100: the limit between the least and the greatest peak
 } shape;
 
-// ---- an evaluator of its own: memory by every moment, costs by every pair ----
-
 static int64_t cost_of(const sn_network *n, const int *choice) {
     int64_t total = 0;
     for (size_t i = 0; i < n->n_nodes; i++) {
@@ -68,8 +66,6 @@ static int64_t brute_force(const sn_network *n, int time) {
     sn_free(choice);
     return best;
 }
-
-// ---- random networks ----
 
 static void fill(int64_t *cells, int count, int greatest, int forbidden) {
     for (int c = 0; c < count; c++) cells[c] = below(100) < forbidden ? SN_NETWORK_FORBIDDEN : below(greatest);

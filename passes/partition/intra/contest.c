@@ -31,8 +31,6 @@ typedef struct reader {
     table intervals, costs, usages, pairs, matrices;
 } reader;
 
-// ---- JSON ----
-
 static void fail(reader *r, const char *problem) {
     if (r->failed) return;
     size_t line = 1;
@@ -200,8 +198,6 @@ static void read_file_member(reader *r, const char *key, size_t bytes) {
         skip_value(r, 0);
 }
 
-// ---- from tables to a network ----
-
 static size_t rows(const table *t) {
     return t->start.count ? t->start.count - 1 : 0;
 }
@@ -331,8 +327,6 @@ bool sn_contest_parse(const char *text, size_t bytes, const char *subject, sn_ne
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) table_free(tables[i]);
     return !r.failed;
 }
-
-// ---- files ----
 
 // zlib reads plain files too. False after a diagnostic.
 static bool read_file(const char *path, char **text, size_t *bytes, sn_diags *diags) {

@@ -41,8 +41,6 @@ int64_t sn_core_cost(const sn_core *core, const int *values) {
     return cost;
 }
 
-// ---- restriction ----
-
 static int by_int(const void *left, const void *right) {
     return *(const int *)left - *(const int *)right;
 }

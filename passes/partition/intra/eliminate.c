@@ -85,8 +85,6 @@ typedef struct preparation {
     SN_VEC(heap_item) heap;
 } preparation;
 
-// ---- the order ----
-
 static void heap_push(preparation *p, double weight, int node) {
     sn_vec_push(&p->heap, (heap_item){weight, node});
     size_t i = p->heap.count - 1;
@@ -248,8 +246,6 @@ static void choose_order(preparation *p) {
     }
 }
 
-// ---- the tables ----
-
 static int by_position_descending(const void *left, const void *right, void *positions) {
     const int *position = positions;
     return position[*(const int *)right] - position[*(const int *)left];
@@ -392,8 +388,6 @@ bool sn_elimination_is_exact(const sn_elimination *e) {
 size_t sn_elimination_cells(const sn_elimination *e) {
     return e->cells;
 }
-
-// ---- a run ----
 
 static void keep_least(double *restrict least, const double *restrict sum, int size) {
     for (int k = 0; k < size; k++) least[k] = sum[k] < least[k] ? sum[k] : least[k];

@@ -95,8 +95,6 @@ void sn_improver_set_prices(sn_improver *m, const double *price) {
     for (int t = 0; t < m->core->n_peaks; t++) m->price_sum[t + 1] = m->price_sum[t] + price[t];
 }
 
-// ---- which nodes ----
-
 static void add(sn_improver *m, int node) {
     if (m->stamp[node] == m->stamp_now) return;
     m->stamp[node] = m->stamp_now;
@@ -158,8 +156,6 @@ static void choose_block(sn_improver *m, int wanted) {
         seed = find_rival(m, m->block[pick(m, m->n_block)]);
     }
 }
-
-// ---- their values ----
 
 // Keeps the relaxation's choice when it is within the limits and costs less than *cost, or the same and is another.
 static bool keep_choice(sn_improver *m, const sn_relaxation *r, int64_t *cost, bool changed) {

@@ -83,8 +83,6 @@ static void enqueue(reducer *r, int i) {
     sn_vec_push(&r->queue, i);
 }
 
-// ---- edges ----
-
 static size_t slot_of(const reducer *r, int a, int b) {
     uint64_t key = (uint64_t)a * (uint64_t)r->n_nodes + (uint64_t)b + 1;
     size_t at = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (r->hash_size - 1);
@@ -172,8 +170,6 @@ static int64_t *cell(const reducer *r, const edge *it, int i, int mine, int thei
     return &it->table[it->a == i ? (size_t)mine * columns + (size_t)theirs : (size_t)theirs * columns + (size_t)mine];
 }
 
-// ---- values ----
-
 // Keeps the values whose `keep` is set.
 static void keep_values(reducer *r, int i, const bool *keep) {
     node *it = &r->nodes[i];
@@ -258,8 +254,6 @@ static void project_edges(reducer *r, int i) {
         }
     }
 }
-
-// ---- merging ----
 
 // f[k]: the value of j that value k of i decides. Fails when some value of i leaves a choice.
 static bool decides(const reducer *r, const edge *e, int i, int *f) {
@@ -361,8 +355,6 @@ static bool merge_one(reducer *r, int i) {
     return false;
 }
 
-// ---- dominance ----
-
 // What `worse` costs more than `better` at least, whatever the neighbours do; negative as soon as that is certain.
 static bool costs_no_more(const reducer *r, int i, int better, int worse) {
     const node *it = &r->nodes[i];
@@ -397,8 +389,6 @@ static bool drop_dominated(reducer *r, int i) {
     sn_free(keep);
     return changed;
 }
-
-// ---- peaks ----
 
 typedef struct moment {
     int64_t time;
@@ -588,8 +578,6 @@ static void join_terms(node *it) {
     }
     it->terms.count = left;
 }
-
-// ---- all together ----
 
 static void reduce_queue(reducer *r) {
     while (r->queue_at < r->queue.count && !r->infeasible) {

@@ -1,6 +1,3 @@
-// How the network is solved
-// =========================
-//
 // The problem is a weighted constraint satisfaction problem (a cost-function network; a pairwise Markov random field)
 // with one knapsack constraint for every moment. Networks of compilers are large (30,000 operations) but forgiving:
 // most operations follow a neighbour's sharding, the graph is sparse, and memory binds at a few moments. Five steps,
@@ -34,17 +31,13 @@
 // learning", 2025.
 #include "base/alloc.h"
 #include "base/bug.h"
+#include "base/clock.h"
 #include "passes/partition/intra/branch.h"
 #include "passes/partition/intra/improve.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#ifndef SN_SOLVE_CLOCK
-#define SN_SOLVE_CLOCK CLOCK_MONOTONIC
-#endif
 
 enum {
     TABLE_CELLS = 20000,   // of an elimination of the whole network
@@ -67,12 +60,6 @@ typedef struct solver {
     bool proven; // nothing better exists
 } solver;
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(SN_SOLVE_CLOCK, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static bool is_feasible(const solver *s) {
     return s->known && !s->excess;
 }
@@ -80,7 +67,7 @@ static bool is_feasible(const solver *s) {
 static bool is_over(const solver *s) {
     if (s->proven || (is_feasible(s) && s->lower_bound >= s->cost)) return true;
     if (s->budget->work && s->work >= s->budget->work) return true;
-    return s->budget->seconds > 0 && now() - s->start >= s->budget->seconds;
+    return s->budget->seconds > 0 && sn_seconds() - s->start >= s->budget->seconds;
 }
 
 static void offer(solver *s, const int *values, int64_t excess) {
@@ -226,7 +213,7 @@ static sn_network_answer answer(const solver *s) {
                            .peak = sn_network_peak(s->network, choice),
                            .lower_bound = s->lower_bound,
                            .work = s->work,
-                           .seconds = now() - s->start};
+                           .seconds = sn_seconds() - s->start};
     // Costs beyond 2^53 are rounded while searching: what the choice costs exactly is a bound of the bound.
     if (is_feasible(s) && a.lower_bound > a.cost) a.lower_bound = a.cost;
     return a;
@@ -234,7 +221,7 @@ static sn_network_answer answer(const solver *s) {
 
 sn_network_answer sn_network_solve(const sn_network *network, const sn_network_budget *budget) {
     SN_CHECK(budget->seconds > 0 || budget->work > 0);
-    solver s = {.network = network, .budget = budget, .start = now(), .lower_bound = INT64_MIN};
+    solver s = {.network = network, .budget = budget, .start = sn_seconds(), .lower_bound = INT64_MIN};
     s.core = sn_core_new(network);
     s.best = sn_alloc(sizeof *s.best * (size_t)(s.core->n_nodes + 1));
     if (!s.core->infeasible) search(&s);
