@@ -65,6 +65,8 @@ fi
 good "$sennit" profile --quick -o profile.json pipeline.json
 grep -q '"gemm ' profile.json || failures=1
 expect 0 '^step ' "$sennit" simulate pipeline.json --profile profile.json
+good "$sennit" plan "$model" $what --cluster local:2 --batch 8 --mesh pp=2,microbatches=4 --profile profile.json -o measured.json
+expect 0 '^step ' "$sennit" simulate measured.json
 
 expect 0 '^step ' "$sennit" simulate mixed.json --profile "$root/samples/profiles/sapphire-rapids-2-cores.json"
 
