@@ -7,7 +7,7 @@
 //   progress no wait is in vain: blocking receives, collectives and events on all streams of all classes
 //   bytes    every buffer lies within the arena, and the arena within what a device may hold
 //
-// What is found is a bug of ours: the compiler stops with it (SN_BUG); `sennit verify-schedule` reports it.
+// What is found is a bug of ours: the compiler stops with it (SN_BUG); `sennit prove` reports it.
 #pragma once
 #include "base/vec.h"
 #include "runtime/schedule.h"

@@ -5,9 +5,10 @@
 
 DIR has the CSV files that tests/bench/published reads. The bench predicts every row with the constants given by --set,
 so no formula is repeated here. Each step is on what it is about: matrix products and attention on micro_gemm.csv, the
-communication library on micro_collectives.csv, then what a kernel and the host cost on training steps. A constant belongs to an architecture, never to a row or to a
-source. The loss is the mean over sources of the mean absolute error, so no large table drowns a small one; the search
-is deterministic and starts from the constants that the bench was built with.
+communication library on micro_collectives.csv, then what a kernel and the host cost on training steps. A constant
+belongs to an architecture, never to a row or to a source. The loss is the mean over sources of the mean absolute error,
+so no large table drowns a small one; the search is deterministic and starts from the constants that the bench was built
+with.
 """
 import argparse
 import csv

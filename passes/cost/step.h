@@ -1,6 +1,6 @@
 // A training step under a plan: seconds, and bytes by class, from what each pipeline stage costs. Whoever knows the
-// stages (the search from a model's ops, transformer.h from a shape) fills sn_stage; this file knows schedules,
-// gradient reduction, ZeRO and the optimizer. Closed forms: they are what the simulator gives for equal micro-batches.
+// stages (transformer.h, from a shape) fills sn_stage; this file knows schedules and what may hide behind what. Closed
+// forms: they are what the simulator gives for equal micro-batches.
 #pragma once
 #include "passes/cost/cost.h"
 #include "passes/partition/plan.h"

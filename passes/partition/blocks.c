@@ -85,7 +85,6 @@ static void choose_leads(finder *f) {
 
 static void mark_data(finder *f, const sn_func *func) {
     f->from_data = SN_NEW_N(f->arena, bool, f->out->value_count);
-    memset(f->from_data, 0, f->out->value_count * sizeof *f->from_data);
     for (size_t i = 0; i < func->args.count; i++) f->from_data[func->args.data[i]->id] = true;
     SN_FOR_OPS(op, func) {
         bool data = false;
@@ -102,8 +101,6 @@ static void mark_data(finder *f, const sn_func *func) {
 static void measure_cuts(finder *f) {
     double *change = SN_NEW_N(f->arena, double, f->n_groups + 2);
     int *last = SN_NEW_N(f->arena, int, f->out->value_count);
-    memset(change, 0, ((size_t)f->n_groups + 2) * sizeof *change);
-    memset(last, 0, f->out->value_count * sizeof *last);
     for (int g = 0; g < f->n_groups; g++)
         for (int i = 0; i < f->groups[g].n_forward; i++)
             for (int o = 0; o < f->groups[g].forward[i]->n_operands; o++)

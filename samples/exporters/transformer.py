@@ -4,8 +4,8 @@
     .venv/bin/python samples/exporters/transformer.py gpt3-175b OUTPUT.onnx [--layers N …]
 
 The initializers name external data that is not written: planning needs shapes alone, and training such a file is an
-error that says so (--weights writes some, for small variants). The batch stays symbolic (`batch`); the labels are an input and the loss is the output. Needs the
-package `onnx`, nothing else.
+error that says so (--weights writes some, for small variants). The batch stays symbolic (`batch`); the labels are an
+input and the loss is the output. Needs the package `onnx`, nothing else.
 """
 
 import argparse

@@ -178,7 +178,7 @@ static void a_perceptron_is_cut_in_columns_then_rows(void **state) {
     close_model(&m);
 }
 
-// The network's answer against all combinations of strategies and labels, for a class small enough.
+// What the network minimises, added up group by group and flow by flow.
 static double cost_of_choice(const sn_layout_problem *p, const int *choice, const int *label) {
     double total = 0;
     for (int g = 0; g < p->table->block->n_groups; g++) total += p->seconds[g][choice[g]];
@@ -217,7 +217,7 @@ static void layouts_are_locally_optimal(void **state) {
         }
         assert_true(sn_layout_solve(&p, choice, label));
         double best = cost_of_choice(&p, choice, label);
-        // no change of one group's strategy, or of one inner flow's label, is cheaper
+        // no change of one group's strategy is cheaper
         for (int g = 0; g < t->block->n_groups; g++)
             for (int s = 0, kept = choice[g]; s < t->strategies[g].n; s++, choice[g] = kept) {
                 choice[g] = s;

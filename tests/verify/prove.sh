@@ -1,17 +1,8 @@
 #!/bin/sh
 # prove.sh SENNIT: what the compiler writes is proved; what is done to it afterwards is found, with the ONNX node; and a
 # plan that promises less memory than its executable holds is told so.
-set -eu
-sennit=$1
-models=$(cd "$(dirname "$0")/../data/models" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
-cd "$work"
+. "$(dirname "$0")/../dist/lib.sh"
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 "$sennit" compile "$models/gpt2/dynamo-21-raw-loss-dyn.onnx" --data "$models/gpt2/data" --batch 8 \
     --mesh pp=2,microbatches=4 -o gpt2 || fail "compile"
 "$sennit" prove gpt2 >proved.txt || fail "the executable: $(cat proved.txt)"
