@@ -30,4 +30,3 @@ SN_MUST_USE sn_status sn_run_log_step(sn_run_log *log, const sn_step_report *rep
 SN_MUST_USE sn_status sn_run_log_eval(sn_run_log *log, int64_t step, double loss);
 void sn_run_log_say(sn_run_log *log, const char *format, ...) SN_PRINTF(2, 3); // one line on standard output
 SN_MUST_USE sn_status sn_run_log_close(sn_run_log *log);
-

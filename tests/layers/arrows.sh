@@ -3,7 +3,7 @@
 #
 #   base <- ir <- { frontend, passes } <- backend <- tools        runtime sees base alone
 #
-# backend may also read runtime/schedule.h, operands.h and package.h, the contract between the two; a plug-in's header stands alone.
+# backend may also read runtime/schedule.h, mesh.h, operands.h and package.h, the contract between the two; a plug-in's header stands alone.
 set -eu
 cd "$1"
 
@@ -14,7 +14,7 @@ sees() {
     ir) echo '(base|ir)/' ;;
     frontend) echo '(base|ir|frontend)/|onnx\.pb-c\.h"' ;;
     passes) echo '(base|ir|passes|sennit)/' ;;
-    backend) echo '(base|ir|frontend|passes|backend|sennit)/|runtime/(schedule|operands|package)\.h"' ;;
+    backend) echo '(base|ir|frontend|passes|backend|sennit)/|runtime/(schedule|mesh|operands|package)\.h"' ;;
     runtime) echo '(base|runtime)/' ;;
     include) echo 'sennit/' ;;
     esac
