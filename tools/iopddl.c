@@ -12,7 +12,12 @@ static void print_numbers(const sn_network_answer *answer, bool feasible, double
         printf("%" PRId64, answer->cost);
     else
         printf("null");
-    printf(", \"lower_bound\": %" PRId64 ", \"seconds\": %.3f}\n", answer->lower_bound, seconds);
+    printf(", \"lower_bound\": ");
+    if (answer->lower_bound > INT64_MIN)
+        printf("%" PRId64, answer->lower_bound);
+    else
+        printf("null");
+    printf(", \"seconds\": %.3f}\n", seconds);
 }
 
 // False after a diagnostic.

@@ -108,12 +108,13 @@ static void settle(solver *s) {
     relax(s, SN_RELAXATION_ELIMINATION);
 }
 
-// Memory above all: the choice under prices that no cost outweighs. This is not skipped when the budget is used up.
+// Memory above all: the choice under prices that no cost outweighs. This is not skipped when the budget is used up, but
+// then done at once.
 static void economise(solver *s) {
     sn_relaxation *r = s->relaxation;
     double *former = sn_alloc(sizeof *former * (size_t)(s->core->n_peaks + 1));
     memcpy(former, r->price, sizeof *former * (size_t)s->core->n_peaks);
-    for (double price = 1; price < 1e13 && !is_feasible(s); price *= 1e3) {
+    for (double price = is_over(s) ? 1e12 : 1; price < 1e13 && !is_feasible(s); price *= 1e3) {
         for (int t = 0; t < s->core->n_peaks; t++) r->price[t] = price;
         sn_relaxation_evaluate(r, SN_RELAXATION_ELIMINATION);
         offer(s, r->values, r->excess);
@@ -190,7 +191,7 @@ static void search(solver *s) {
     sn_relaxation *r = s->relaxation = sn_relaxation_new(s->core, TABLE_CELLS);
     if (!sn_elimination_is_exact(r->elimination)) r->messages = sn_messages_new(s->core);
     bool moves = true;
-    for (int i = 0; i < FIRST_STEPS && moves && !is_over(s); i++) moves = relax(s, SN_RELAXATION_MESSAGES);
+    for (int i = 0; moves && i < FIRST_STEPS && (!i || !is_over(s)); i++) moves = relax(s, SN_RELAXATION_MESSAGES);
     if (!is_over(s)) settle(s);
     if (!is_feasible(s)) economise(s);
     if (!is_over(s)) branch(s);
