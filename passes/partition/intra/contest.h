@@ -5,7 +5,7 @@
 //                "edges": {"nodes": [[a, b], …], "costs": [[row-major over strategies of a, b], …]}}}
 //
 // Node i is the network's node i with one memory term. The reader is our own: these files hold tens of millions of
-// numbers, which a general JSON library turns into as many objects (jansson: 20 times the time, 40 times the memory).
+// numbers, which a general JSON library turns into as many objects.
 #pragma once
 #include "base/diag.h"
 #include "base/status.h"
