@@ -80,6 +80,14 @@ static bool is_worth_passing(const query *q, sn_axes axes) {
     return results <= operands;
 }
 
+// What micro-batches add up to is summed over ranks once, after the last of them; a gradient of another type is
+// converted on its way there.
+static bool leads_to_accumulation(const sn_op *op) {
+    if (sn_is_accumulation(op)) return true;
+    return op->kind == SN_OP_CAST && op->results[0]->uses.count == 1 &&
+           sn_is_accumulation(op->results[0]->uses.data[0].op);
+}
+
 // Of those, the axes that pass through the op: not those that cut it, and not where the result is larger.
 static sn_axes passing_axes(const query *q) {
     sn_axes passing = linear_axes(q) & (sn_axes)~sn_cuts_axes(&q->cuts);
@@ -88,7 +96,7 @@ static sn_axes passing_axes(const query *q) {
         sn_factor_kind kind = f >= 0 ? q->factors.factor[f].kind : SN_FACTOR_PARALLEL;
         if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
     }
-    if (sn_is_accumulation(q->op)) return passing; // of a layout that says so
+    if (leads_to_accumulation(q->op)) return passing; // of a layout that says so
     bool few = q->op->n_operands && may_pad(q->op, 0) && q->op->kind == SN_OP_CONCAT;
     return !passing || few || is_worth_passing(q, passing) ? passing : 0;
 }

@@ -170,8 +170,16 @@ def build(c, dtype, data):
     return helper.make_model(graph, producer_name="sennit-samples", opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
 
 
+def stored(values, dtype):
+    if dtype == TensorProto.FLOAT16:
+        return values.astype("<f2")
+    if dtype == TensorProto.BFLOAT16:  # the upper half of f32, rounded to nearest
+        return ((values.view("<u4") + 0x8000) >> 16).astype("<u2")
+    return values
+
+
 def write_weights(model, path):
-    """Normal with deviation 0.02, scales of normalisations 1: f32 alone."""
+    """Normal with deviation 0.02, scales of normalisations 1."""
     random = numpy.random.default_rng(1)
     with open(path, "wb") as file:
         for tensor in model.graph.initializer:
@@ -179,7 +187,7 @@ def write_weights(model, path):
                 continue
             is_scale = len(tensor.dims) == 1 and tensor.name.endswith("weight")
             values = numpy.ones(tensor.dims) if is_scale else random.normal(0, 0.02, tensor.dims)
-            file.write(values.astype("<f4").tobytes())
+            file.write(stored(values.astype("<f4"), tensor.data_type).tobytes())
 
 
 def main():
