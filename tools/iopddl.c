@@ -1,6 +1,7 @@
 // `sennit iopddl`: solves a problem of the ASPLOS 2025 contest on intra-operator parallelism.
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "passes/partition/intra/contest.h"
 #include "tools/options.h"
 
@@ -31,6 +32,18 @@ static bool report(const sn_network *network, const sn_network_answer *answer, c
     return answer->result == SN_NETWORK_OPTIMAL || answer->result == SN_NETWORK_FEASIBLE;
 }
 
+// Before the search: no solution should be lost for want of a place to write it. False after a diagnostic.
+static bool can_write(const char *output, sn_diags *diags) {
+    sn_atomic_file file;
+    sn_status status = sn_atomic_open(output, &file);
+    if (status)
+        sn_error(diags, "E0804", output, NULL, "%s", sn_status_message(status));
+    else
+        sn_atomic_discard(&file);
+    sn_status_free(status);
+    return diags->errors == 0;
+}
+
 // Reading the file counts: --seconds is from the start of the command to its answer.
 static void solve(const sn_options *options, const char *path, sn_network *network, double start, sn_diags *diags) {
     const char *output = sn_options_text(options, "output", NULL);
@@ -58,10 +71,11 @@ static int run(const sn_options *options, double start) {
         fputs("sennit iopddl: --seconds must be positive\n", stderr);
         return 2;
     }
-    const char *path = options->arguments.data[0];
+    const char *path = options->arguments.data[0], *output = sn_options_text(options, "output", NULL);
     sn_diags diags = {0};
     sn_network network = {.limit = INT64_MAX};
-    if (sn_contest_read(path, &network, &diags)) solve(options, path, &network, start, &diags);
+    bool writable = !output || can_write(output, &diags);
+    if (writable && sn_contest_read(path, &network, &diags)) solve(options, path, &network, start, &diags);
     sn_diags_print(&diags, 0, false, stderr);
     int status = diags.errors ? 1 : 0;
     sn_network_free(&network);
