@@ -159,9 +159,26 @@ static void read_link(reader *r, int index, const json_t *json, sn_cluster *clus
     cluster->level[cluster->n_levels++] = level;
 }
 
+// A link's groups are all of its size, in every kind of node; larger nodes than this kind may need a larger link.
+static void check_size(reader *r, const char *path, const sn_link_level *level, const sn_cluster *cluster,
+                       int64_t nodes, int64_t devices) {
+    int64_t size = level->size ? level->size : 1, all = level->inside_node ? devices : nodes;
+    bool whole = size <= all;
+    if (!level->inside_node) whole &= nodes % size == 0;
+    for (int i = 0; level->inside_node && i < cluster->n_kinds; i++)
+        whole &= cluster->nodes[i].devices < size || cluster->nodes[i].devices % size == 0;
+    if (!whole)
+        fail(r, path, "give a size that divides them, or \"all\"",
+             "link '%s' joins groups of %" PRId64 ", which do not divide the %s", level->name, size,
+             level->inside_node ? "devices of a node" : "nodes");
+}
+
 // Levels go outwards: inside the node first, each made of whole groups of the one below, the last one joining all.
 static void check_levels(reader *r, const sn_cluster *cluster) {
     char path[64];
+    int64_t nodes = sn_cluster_node_count(cluster), devices = 1;
+    for (int i = 0; i < cluster->n_kinds; i++)
+        if (cluster->nodes[i].devices > devices) devices = cluster->nodes[i].devices;
     for (int i = 0; i < cluster->n_levels; i++) {
         const sn_link_level *level = &cluster->level[i], *below = i ? level - 1 : NULL;
         snprintf(path, sizeof path, "links[%d]", i);
@@ -172,10 +189,9 @@ static void check_levels(reader *r, const sn_cluster *cluster) {
                  (below->size == 0 || (level->size && (level->size <= below->size || level->size % below->size))))
             fail(r, path, "each link joins several whole groups of the link before it",
                  "link '%s' does not join groups of '%s'", level->name, below->name);
+        else
+            check_size(r, path, level, cluster, nodes, devices);
     }
-    int64_t nodes = sn_cluster_node_count(cluster), devices = 1;
-    for (int i = 0; i < cluster->n_kinds; i++)
-        if (cluster->nodes[i].devices > devices) devices = cluster->nodes[i].devices;
     const sn_link_level *last = cluster->n_levels ? &cluster->level[cluster->n_levels - 1] : NULL;
     bool joins = last && (nodes > 1 ? !last->inside_node && (!last->size || last->size >= nodes)
                                     : !last->inside_node || !last->size || last->size >= devices);

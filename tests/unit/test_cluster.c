@@ -56,6 +56,21 @@ static const char *const wrong[][2] = {
      "\"bandwidth\": 1},\n"
      "{\"devices\": 2, \"latency\": 0, \"bandwidth\": 1}]}",
      "line 3: a link inside a node"},
+    {"{\"nodes\": [{\"device\": \"cpu\", \"devices\": 8}],\n\"links\": [{\"devices\": 3, \"latency\": 0, "
+     "\"bandwidth\": 1},\n"
+     "{\"devices\": \"all\", \"latency\": 0, \"bandwidth\": 1}]}",
+     "line 2: link 'link' joins groups of 3, which do not divide the devices"},
+    {"{\"nodes\": [{\"device\": \"cpu\", \"count\": 6}],\n\"links\": [{\"nodes\": 2, \"latency\": 0, \"bandwidth\": "
+     "1},\n"
+     "{\"nodes\": 4, \"latency\": 0, \"bandwidth\": 1},\n{\"nodes\": \"all\", \"latency\": 0, \"bandwidth\": 1}]}",
+     "line 3: link 'link' joins groups of 4, which do not divide the nodes"},
+    {"{\"nodes\": [{\"device\": \"cpu\", \"count\": 2}],\n\"links\": [{\"nodes\": 4, \"latency\": 0, \"bandwidth\": "
+     "1}]}",
+     "line 2: link 'link' joins groups of 4"},
+    {"{\"nodes\": [{\"device\": \"cpu\", \"devices\": 4}, {\"device\": \"cpu\", \"devices\": 6}],\n"
+     "\"links\": [{\"devices\": 4, \"latency\": 0, \"bandwidth\": 1},\n"
+     "{\"devices\": \"all\", \"latency\": 0, \"bandwidth\": 1}, {\"nodes\": 2, \"latency\": 0, \"bandwidth\": 1}]}",
+     "line 2: link 'link' joins groups of 4"},
     {"[1]", "line 1: a cluster is an object"},
     {"{\"nodes\": 3}", "line 1: a cluster needs \"nodes\""},
 };
