@@ -68,16 +68,19 @@ static bool check(const sn_plan *plan, const char *subject, sn_diags *diags) {
     return false;
 }
 
-static bool add_axis(sn_mesh *mesh, const char *name, int64_t size) {
-    bool known = sn_mesh_axis(mesh, name) >= 0;
-    if (known || mesh->n_axes == SN_MAX_AXES || !*name || strlen(name) >= sizeof mesh->name[0] || size < 1 ||
-        size > MOST_RANKS || sn_mesh_ranks(mesh) * size > MOST_RANKS)
-        return false;
+// What is wrong with the axis, or NULL: it was added.
+static const char *add_axis(sn_mesh *mesh, const char *name, int64_t size) {
+    static const char neither[] = "is no axis size and no setting";
+    if (!*name || strlen(name) >= sizeof mesh->name[0] || size < 1) return neither;
     for (const char *c = name; *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_') return false;
+        if (!isalnum((unsigned char)*c) && *c != '_') return neither;
+    if (sn_mesh_axis(mesh, name) >= 0) return "gives an axis twice";
+    if (mesh->n_axes == SN_MAX_AXES) return "is one axis too many";
+    if (size > MOST_RANKS || sn_mesh_ranks(mesh) * size > MOST_RANKS)
+        return "makes the mesh too large: above 2^20 ranks";
     strcpy(mesh->name[mesh->n_axes], name);
     mesh->size[mesh->n_axes++] = (int)size;
-    return true;
+    return NULL;
 }
 
 // The fields of a plan that are numbers or words, as an outline and as JSON spell them.
@@ -118,10 +121,12 @@ bool sn_plan_from_outline(const char *text, sn_diags *diags, sn_plan *out) {
         if (!value || !*value || *end) number = -1;
         bool known = false;
         good = value && set_word(&plan, item, value, number, &known);
-        if (!good && !known) good = value && add_axis(&plan.mesh, item, number);
+        const char *problem = good ? NULL : "is no axis size and no setting";
+        if (value && !known) problem = add_axis(&plan.mesh, item, number);
+        good = !problem;
         if (!good)
-            sn_error(diags, "E0407", "--mesh", help, "'%s%s%s' is no axis size and no setting", item, value ? "=" : "",
-                     value ? value : "");
+            sn_error(diags, "E0407", "--mesh", help, "'%s%s%s' %s", item, value ? "=" : "", value ? value : "",
+                     problem);
     }
     free(copy);
     good = good && check(&plan, "--mesh", diags);
@@ -195,7 +200,7 @@ static bool read_mesh(const json_t *json, const char *subject, sn_diags *diags, 
     json_t *size;
     sn_mesh mesh = {0};
     json_object_foreach((json_t *)(uintptr_t)json, name, size) {
-        if (json_is_integer(size) && add_axis(&mesh, name, json_integer_value(size))) continue;
+        if (json_is_integer(size) && !add_axis(&mesh, name, json_integer_value(size))) continue;
         sn_error(diags, "E0401", subject, "write it as {\"dp\": 4}", "the plan's mesh axis '%s' is not usable", name);
         return false;
     }

@@ -41,6 +41,10 @@ expect 1 'E0443.*another cluster' "$sennit" compile "$model" $options --plan "$p
 expect 1 'E0442.*another model' "$sennit" compile "$model" --loss softmax_cross_entropy:logits,labels --dim seq=16 \
     --plan "$plan" -o "$tree/x"
 
+expect 1 "E0407.*'pp=4' gives an axis twice" "$sennit" compile "$model" $options --batch 8 --mesh pp=2,pp=4 -o "$tree/x"
+expect 1 "E0407.*'dp=2097152' makes the mesh too large" "$sennit" compile "$model" $options --batch 8 --mesh dp=2097152 \
+    -o "$tree/x"
+
 # stages run different programs: nothing is cut over pp
 echo '{"version": 2, "mesh": {"pp": 2}, "layouts": {"lm.head.weight": "{pp,-}"}}' >"$tree/pipeline.json"
 expect 1 'E0450.*not usable' "$sennit" compile "$model" $options --plan "$tree/pipeline.json" -o "$tree/x"
