@@ -366,19 +366,26 @@ static void solve(const char *folder, arguments *a, answer *out) {
     bool residual = strcmp(model, "resnet") == 0;
     if (residual) memcpy(batches, (double[]){16, 32, 48, 64}, sizeof(double) * 4);
     int count = argument_numbers(a, "--micro-batch-size", batches, ACESO_BATCHES_MAX);
-    int layers = (int)argument_number(a, "--layers", 0);
+    for (int i = 0; i < count; ++i) {
+        if (!(batches[i] >= 1 && batches[i] <= 1 << 20)) bad_file(folder, "no micro-batch has %g samples", batches[i]);
+    }
+    int layers = argument_count(a, "--layers", 1, 4096, 0);
+    int global_batch = argument_count(a, "--global-batch", 1, 1 << 20, residual ? 1536 : 1024);
+    double memory = argument_positive(a, "--memory", 28000);
+    int per_node = argument_count(a, "--gpus-per-node", 1, 128, 4);
+    int nodes = argument_count(a, "--nodes", 1, SN_STAGE_MAX_DEVICES / per_node, 1);
+    bool all_cuts = argument_flag(a, "--all-cuts");
+    arguments_end(a);
     aceso_profile profile = aceso_profile_read(folder, model, size, 0, layers, count ? count : 4, batches);
     aceso_profile row_wise = aceso_profile_read(folder, model, size, 1, layers, count ? count : 4, batches);
     planning x = {.profile = &profile};
     // Master copy and optimizer per byte of weights; the gradients take as much as the weights.
-    x.limits = (aceso_limits){argument_number(a, "--memory", 28000), residual ? 0 : 2, residual ? 2 : 4};
+    x.limits = (aceso_limits){memory, residual ? 0 : 2, residual ? 2 : 4};
     x.mixed = (aceso_mixed){.profiles = {&profile, &row_wise}, .limits = &x.limits};
     if (residual) x.mixed.gather = aceso_gather_read(folder, model, size);
-    x.per_node = (int)argument_number(a, "--gpus-per-node", 4);
-    x.devices = x.per_node * (int)argument_number(a, "--nodes", 1);
-    if (x.per_node < 1 || x.devices < 1) bad_file(folder, "no devices");
-    plan_all_batches(&x, (int)argument_number(a, "--global-batch", residual ? 1536 : 1024),
-                     argument_flag(a, "--all-cuts"), out);
+    x.per_node = per_node;
+    x.devices = per_node * nodes;
+    plan_all_batches(&x, global_batch, all_cuts, out);
     sn_free(x.segment_of);
     sn_vec_free(&x.segments);
     sn_vec_free(&x.shapes);

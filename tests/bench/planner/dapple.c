@@ -159,16 +159,17 @@ static double evaluate(const planning *x, const sn_stage_plan *plan, sn_str *tex
 
 static void solve(const char *file, arguments *a, answer *out) {
     planning x = {.file = file, .graph = profile_read(file)};
-    double micro = argument_number(a, "--micro-batch", 1), profiled = argument_number(a, "--profile-batch", micro);
-    x.per_node = (int)argument_number(a, "--gpus-per-node", 8);
-    x.devices = x.per_node * (int)argument_number(a, "--nodes", 2);
-    x.microbatches = (int)(argument_number(a, "--global-batch", 32 * micro) / micro);
-    x.scale = micro / profiled;
-    x.inner = argument_number(a, "--inner-bandwidth", 130e9);
-    x.outer = argument_number(a, "--outer-bandwidth", 3.125e9);
-    x.memory = argument_number(a, "--memory", INFINITY);
-    if (x.devices < 1 || x.per_node < 1 || x.microbatches < 1 || !(x.scale > 0))
-        bad_file(file, "no devices or no micro-batches");
+    int micro = argument_count(a, "--micro-batch", 1, 1 << 20, 1);
+    int global = argument_count(a, "--global-batch", 1, INT_MAX, 32 * micro);
+    x.scale = micro / argument_positive(a, "--profile-batch", micro);
+    x.per_node = argument_count(a, "--gpus-per-node", 1, 128, 8);
+    x.devices = x.per_node * argument_count(a, "--nodes", 1, SN_STAGE_MAX_DEVICES / x.per_node, 2);
+    x.inner = argument_positive(a, "--inner-bandwidth", 130e9);
+    x.outer = argument_positive(a, "--outer-bandwidth", 3.125e9);
+    x.memory = argument_positive(a, "--memory", INFINITY);
+    arguments_end(a);
+    if (global % micro != 0) bad_file(file, "a batch of %d has no whole micro-batches of %d", global, micro);
+    x.microbatches = global / micro;
     make_states(&x);
     for (int replicas = 1; replicas <= x.devices; ++replicas) sn_vec_push(&x.shapes, (sn_stage_shape){replicas, 1});
     int *kind = make_kinds(&x);

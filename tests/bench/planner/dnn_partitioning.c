@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IDEALS_MAX = 100000 };
+enum { IDEALS_MAX = 100000, DEVICES_MAX = 4096 };
 
 typedef struct node {
     int id, colour;
@@ -30,7 +30,7 @@ typedef struct model {
     SN_VEC(node) nodes;
     SN_VEC(edge) edges;
     double capacity;
-    int accelerators, hosts;
+    int accelerators, hosts, ideals_limit;
     int units;
 } model;
 
@@ -66,10 +66,11 @@ static json_t *read_model(const char *file, arguments *a, model *m) {
     json_t *json = read_json(file), *entry;
     size_t i;
     *m = (model){.file = file};
-    m->capacity = argument_number(a, "--memory", json_number_at(json, "maxSizePerFPGA"));
-    m->accelerators = (int)argument_number(a, "--accelerators", json_number_at(json, "maxFPGAs"));
-    m->hosts = (int)argument_number(a, "--hosts", json_number_at(json, "maxCPUs"));
-    if (m->accelerators < 0 || m->hosts < 0) bad_file(file, "%d accelerators, %d hosts", m->accelerators, m->hosts);
+    m->capacity = argument_positive(a, "--memory", json_number_at(json, "maxSizePerFPGA"));
+    m->accelerators = argument_count(a, "--accelerators", 0, DEVICES_MAX, -1);
+    m->hosts = argument_count(a, "--hosts", 0, DEVICES_MAX, -1);
+    m->ideals_limit = argument_count(a, "--ideals", 1, INT_MAX, IDEALS_MAX);
+    arguments_end(a);
     json_array_foreach(json_object_get(json, "nodes"), i, entry) read_node(m, entry);
     if (m->nodes.count == 0) bad_file(file, "no nodes");
     qsort(m->nodes.data, m->nodes.count, sizeof *m->nodes.data, by_id);
@@ -80,6 +81,9 @@ static json_t *read_model(const char *file, arguments *a, model *m) {
             bad_file(file, "an edge from backward to forward");
         sn_vec_push(&m->edges, e);
     }
+    if (m->accelerators < 0) m->accelerators = json_count_at(file, json, "maxFPGAs", 0, DEVICES_MAX);
+    if (m->hosts < 0) m->hosts = json_count_at(file, json, "maxCPUs", 0, DEVICES_MAX);
+    if (m->accelerators + m->hosts == 0) bad_file(file, "no accelerators and no hosts");
     return json;
 }
 
@@ -286,7 +290,7 @@ static void solve(const char *file, arguments *a, answer *out) {
     json_t *json = read_model(file, a, &m);
     sn_unit_edge *edges = sn_alloc(sizeof *edges * (2 * m.edges.count + 1));
     sn_load_problem p = {.edges = edges, .capacity = m.capacity, .accelerators = m.accelerators, .hosts = m.hosts};
-    p.ideals_limit = (int)argument_number(a, "--ideals", IDEALS_MAX);
+    p.ideals_limit = m.ideals_limit;
     p.edge_count = make_units(&m, edges);
     p.units = m.units;
     double *sums = sn_alloc(sizeof(double) * 3 * (size_t)m.units);

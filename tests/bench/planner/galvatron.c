@@ -223,17 +223,22 @@ static double evaluate(const search *x, sn_str *text) {
 }
 
 static void solve(const char *folder, arguments *a, answer *out) {
-    int nodes = (int)argument_number(a, "--nodes", 1), per_node = (int)argument_number(a, "--gpus-per-node", 8);
-    galvatron_model m = galvatron_read(
-        folder, argument_text(a, "--model", "llama2-7b"), (int)argument_number(a, "--layers", 32),
-        (int)argument_number(a, "--hidden", 4096), (int)argument_number(a, "--seq", 2048), nodes, per_node);
-    search x = {.m = &m, .best_time = INFINITY, .even = argument_flag(a, "--even")};
-    double gigabytes = argument_number(a, "--memory", 36);
+    const char *name = argument_text(a, "--model", "llama2-7b");
+    int layers = argument_count(a, "--layers", 1, 1 << 16, 32),
+        hidden = argument_count(a, "--hidden", 1, 1 << 20, 4096),
+        sequence = argument_count(a, "--seq", 1, 1 << 20, 2048);
+    int nodes = argument_count(a, "--nodes", 1, 8, 1), per_node = argument_count(a, "--gpus-per-node", 1, 8, 8);
+    double gigabytes = argument_positive(a, "--memory", 36);
+    int samples = argument_count(a, "--global-batch", 1, 1 << 20, 64),
+        chunks = argument_count(a, "--chunks", 1, 1 << 20, 0);
+    bool even = argument_flag(a, "--even");
+    arguments_end(a);
+    galvatron_model m = galvatron_read(folder, name, layers, hidden, sequence, nodes, per_node);
+    search x = {.m = &m, .best_time = INFINITY, .even = even};
     x.memory = gigabytes * 1024;
     if (gigabytes > 20) x.memory -= floor(x.memory * 0.2); // left to the allocator's cache
-    x.batch.samples = (int)argument_number(a, "--global-batch", 64);
-    int chunks = (int)argument_number(a, "--chunks", 0);
-    if (m.devices > 8 || m.layers < 1) bad_file(folder, "at most 8 devices, at least one layer");
+    x.batch.samples = samples;
+    if (m.devices > 8) bad_file(folder, "at most 8 devices");
     for (int i = 1; i <= x.batch.samples; ++i) {
         if ((chunks == 0 || chunks == i) && x.batch.samples % i == 0) try_chunks(&x, i);
     }

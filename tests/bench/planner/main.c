@@ -35,12 +35,21 @@ static _Noreturn void wrong_line(const char *what, const char *which) {
 json_t *read_json(const char *file) {
     json_error_t error;
     json_t *json = json_load_file(file, 0, &error);
+    if (!json && error.line < 1) bad_file(file, "%s", error.text);
     if (!json) bad_file(file, "line %d: %s", error.line, error.text);
     return json;
 }
 
 double json_number_at(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
+}
+
+int json_count_at(const char *file, const json_t *object, const char *key, int least, int most) {
+    const json_t *value = json_object_get(object, key);
+    double count = json_number_value(value);
+    if (!json_is_number(value) || !(count >= least && count <= most) || count != floor(count))
+        bad_file(file, "%s must be an integer from %d to %d", key, least, most);
+    return (int)count;
 }
 
 static int find(arguments *a, const char *name) {
@@ -74,6 +83,31 @@ const char *argument_text(arguments *a, const char *name, const char *otherwise)
 double argument_number(arguments *a, const char *name, double otherwise) {
     const char *text = argument_text(a, name, NULL);
     return text ? number(text, name) : otherwise;
+}
+
+int argument_count(arguments *a, const char *name, int least, int most, int otherwise) {
+    const char *text = argument_text(a, name, NULL);
+    if (!text) return otherwise;
+    double value = number(text, name);
+    if (!(value >= least && value <= most) || value != floor(value)) {
+        char what[64];
+        snprintf(what, sizeof what, "no integer from %d to %d behind", least, most);
+        wrong_line(what, name);
+    }
+    return (int)value;
+}
+
+double argument_positive(arguments *a, const char *name, double otherwise) {
+    const char *text = argument_text(a, name, NULL);
+    double value = text ? number(text, name) : otherwise;
+    if (text && !(value > 0)) wrong_line("no number above 0 behind", name);
+    return value;
+}
+
+void arguments_end(const arguments *a) {
+    for (int i = 0; i < a->count; ++i) {
+        if (!a->used[i]) wrong_line("unknown argument", a->values[i]);
+    }
 }
 
 int argument_numbers(arguments *a, const char *name, double *out, int most) {
@@ -135,9 +169,6 @@ static int run(arguments *a) {
     bool show = argument_flag(a, "--plan");
     answer result = {0};
     chosen->solve(file, a, &result);
-    for (int i = 0; i < a->count; ++i) {
-        if (!a->used[i]) wrong_line("unknown argument", a->values[i]);
-    }
     if (result.feasible && !(fabs(result.planned - result.objective) <= 1e-9 * fabs(result.objective))) {
         bad_file(file, "the plan takes %.17g, not %.17g as planned", result.objective, result.planned);
     }

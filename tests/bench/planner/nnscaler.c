@@ -67,13 +67,13 @@ static double evaluate(const instance *x, const int *way, double bound, sn_str *
 }
 
 // Adds the instance to the answer. False when no plan fits.
-static bool solve_instance(const char *file, const json_t *entry, arguments *a, answer *out, sn_str *text) {
+static bool solve_instance(const char *file, const json_t *entry, double memory, answer *out, sn_str *text) {
     instance x = {.file = file, .ops = json_object_get(entry, "ops")};
     sn_vec_push(&x.first_way, 0);
     for (size_t i = 0; i < json_array_size(x.ops); ++i) read_operator(&x, i);
     if (x.ways.count == 0) bad_file(file, "no operators");
     sn_chain_problem p = {(int)json_array_size(x.ops), x.first_way.data, x.ways.data, 0};
-    p.bound = argument_number(a, "--memory", json_number_at(entry, "mem_bound"));
+    p.bound = memory > 0 ? memory : json_number_at(entry, "mem_bound");
     sn_chain_plan plan = sn_chain_solve(&p);
     bool feasible = plan.feasible;
     if (feasible) out->objective += evaluate(&x, plan.way, p.bound, text);
@@ -89,7 +89,8 @@ static bool solve_instance(const char *file, const json_t *entry, arguments *a, 
 
 static void solve(const char *file, arguments *a, answer *out) {
     const char *seed = argument_text(a, "--seed", NULL);
-    double wanted = argument_number(a, "--seed", 0);
+    double wanted = argument_number(a, "--seed", 0), memory = argument_positive(a, "--memory", 0);
+    arguments_end(a);
     json_t *json = read_json(file), *list = json_is_array(json) ? json : json_pack("[O]", json), *entry;
     sn_str text = {0}, parts = {0};
     int found = 0;
@@ -98,7 +99,7 @@ static void solve(const char *file, arguments *a, answer *out) {
     json_array_foreach(list, i, entry) {
         if (seed && json_number_at(entry, "seed") != wanted) continue;
         double before = out->objective;
-        out->feasible &= solve_instance(file, entry, a, out, &text);
+        out->feasible &= solve_instance(file, entry, memory, out, &text);
         sn_str_printf(&parts, "%s%.17g", found++ ? ", " : "[", out->objective - before);
     }
     sn_str_putc(&parts, ']');

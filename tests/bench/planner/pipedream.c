@@ -278,8 +278,10 @@ static void solve(const char *file, arguments *a, answer *out) {
             bad_file(file, "level %d: no machines or no bandwidth", i);
         level[i] = (sn_level){(int)machines[i], bandwidth[i]};
     }
-    double ratio = argument_number(a, "--activation_compression_ratio", 0);
-    double memory = argument_number(a, "-s", 16e9);
+    double ratio = argument_positive(a, "--activation_compression_ratio", 0);
+    double memory = argument_positive(a, "-s", 16e9);
+    bool bounded = argument_flag(a, "--use_memory_constraint");
+    arguments_end(a);
     read_model(file, &m);
     sn_level_problem p = {.states = m.states.count,
                           .precedes = m.precedes,
@@ -289,7 +291,7 @@ static void solve(const char *file, arguments *a, answer *out) {
                           .output = m.output,
                           .level_count = levels,
                           .levels = level,
-                          .memory = argument_flag(a, "--use_memory_constraint") ? memory : INFINITY,
+                          .memory = bounded ? memory : INFINITY,
                           .transfer_weight = ratio > 0 ? 1 / ratio : 0};
     sn_level_plan plan = sn_levels_solve(&p);
     sn_str text = {0};

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEGREES_MAX = 16, CUTS_MAX = 6000, IDEALS_MAX = 2000000 };
+enum { DEGREES_MAX = 16, LAYERS_MAX = 4096, CUTS_MAX = 6000, IDEALS_MAX = 2000000 };
 
 typedef struct variant {
     double time, parameters, memory_a, memory_b; // memory: a * in flight + b
@@ -151,20 +151,24 @@ static json_t *read_model(const char *file, arguments *a, model *m) {
     json_t *json = read_json(file), *entry;
     size_t i;
     *m = (model){.file = file};
-    m->devices = (int)argument_number(a, "--devices", json_number_at(json, "maxDevices"));
-    m->memory = argument_number(a, "--memory", 0) * 0x1p30;
+    m->devices = argument_count(a, "--devices", 1, SN_STAGE_MAX_DEVICES, 0);
+    if (m->devices == 0) m->devices = json_count_at(file, json, "maxDevices", 1, SN_STAGE_MAX_DEVICES);
+    m->memory = argument_positive(a, "--memory", 0) * 0x1p30;
     if (m->memory == 0) m->memory = json_number_at(json, "maxMemoryPerDevice");
-    m->bandwidth = argument_number(a, "--bandwidth", 0) * 0x1p30;
+    m->bandwidth = argument_positive(a, "--bandwidth", 0) * 0x1p30;
     if (m->bandwidth == 0) m->bandwidth = json_number_at(json, "bandwidth");
-    m->batch = argument_number(a, "--batch", json_number_at(json, "mbsInBatch"));
+    m->batch = argument_count(a, "--batch", 1, INT_MAX, 0);
     m->data = !argument_flag(a, "--no-data");
     m->tensor = !argument_flag(a, "--no-tensor");
     m->recompute = !argument_flag(a, "--no-recompute");
-    if (m->devices < 1 || m->devices > SN_STAGE_MAX_DEVICES) bad_file(file, "%d devices", m->devices);
+    int layers = argument_count(a, "--layers", 1, LAYERS_MAX, 0);
+    arguments_end(a);
     json_array_foreach(json_object_get(json, "nodes"), i, entry) read_node(m, entry);
     json_array_foreach(json_object_get(json, "edges"), i, entry) read_edge(m, entry);
     if (m->nodes.count == 0) bad_file(file, "no nodes");
-    add_layers(m, (int)argument_number(a, "--layers", 0));
+    if (m->batch == 0) m->batch = json_count_at(file, json, "mbsInBatch", 1, INT_MAX);
+    if (!(m->memory > 0) || !(m->bandwidth > 0)) bad_file(file, "no maxMemoryPerDevice or no bandwidth");
+    add_layers(m, layers);
     return json;
 }
 
