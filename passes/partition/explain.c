@@ -34,6 +34,7 @@ static json_t *candidate_to_json(const sn_candidate *c) {
     json_object_set_new(json, "outline", json_string(outline));
     sn_free(outline);
     set_real(json, "step_seconds", c->step);
+    if (c->replayed > 0) set_real(json, "replayed_seconds", c->replayed);
     set_real(json, "pipeline_seconds", c->pipeline);
     set_real(json, "sync_seconds", c->sync);
     set_real(json, "update_seconds", c->update);

@@ -90,6 +90,10 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
     sn_str_seconds(out, real(x, "sync_seconds"));
     sn_str_puts(out, ", update ");
     sn_str_seconds(out, real(x, "update_seconds"));
+    if (real(x, "replayed_seconds") > 0) {
+        sn_str_puts(out, "; replayed pass by pass ");
+        sn_str_seconds(out, real(x, "replayed_seconds"));
+    }
     sn_str_printf(out, "\n  no plan is faster than ");
     sn_str_seconds(out, bound);
     sn_str_printf(out, " (gap %.2f %%); %lld plans priced\n", step > 0 ? 100 * (step - bound) / step : 0,

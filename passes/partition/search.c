@@ -4,6 +4,7 @@
 // the best step found: the best candidate is optimal for the cost model, and what was left out says by how much.
 #include "passes/partition/search.h"
 
+#include "passes/partition/rescore.h"
 #include "passes/partition/search_price.h"
 
 #include <inttypes.h>
@@ -371,6 +372,7 @@ bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *k
         (void)solve(&r, &out->best);
     }
     out->lower_bound = fmin(out->best.step, r.dropped_bound);
+    if (search->request.objective == SN_OBJECTIVE_STEP) sn_search_rescore(out);
     out->candidates = r.candidates;
     out->solved = r.solved;
     sn_vec_free(&r.kept);

@@ -36,6 +36,7 @@ typedef struct sn_candidate {
     bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
     double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP
     double pipeline, sync, update; // seconds of the step's parts
+    double replayed;               // seconds of the step, its pipeline replayed (rescore.h); 0 when it was not
     double bound;                  // no cut into stages makes this candidate faster
     double memory;                 // bytes of the fullest device
     double memory_limit;           // bytes that it has
