@@ -75,7 +75,8 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
 
 // What a pipeline rank does once a step, over all its chunks.
 typedef struct rank_sums {
-    double seconds, bytes; // of a micro-batch; of memory
+    double seconds;          // of a micro-batch
+    double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
     double gradients, parameters, update, reduce;
 } rank_sums;
 
@@ -130,41 +131,68 @@ static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const 
 }
 
 // One rank of an interleaved pipeline: what its chunks compute again is chosen together. From nothing, the cheapest
-// second for each byte is taken until the rank fits.
+// second for each byte is taken until the rank fits. A rank runs one chunk at a time: of working memory the chunk with
+// the most counts, everything else adds up.
 typedef struct chunk_choice {
-    double bytes[SN_REMAT_COUNT], again[SN_REMAT_COUNT];
+    double lasting[SN_REMAT_COUNT], working[SN_REMAT_COUNT], again[SN_REMAT_COUNT];
+    sn_remat now;
 } chunk_choice;
 
-static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices, sn_remat *remat) {
-    int pp = x->candidate->pp, chunks = x->candidate->chunks;
-    double limit = x->limits ? x->limits[rank] : x->limit, total = 0;
-    for (int c = 0; c < chunks; c++) {
-        int stage = c * pp + rank;
-        sn_stage_report report;
-        remat[stage] = x->least_remat;
-        total += sn_stage_with(x, stage, cut[stage], cut[stage + 1], x->least_remat, &report);
-    }
-    for (int c = 0; c < chunks && total > limit; c++) {
-        int stage = c * pp + rank;
+static void read_choices(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices) {
+    for (int c = 0; c < x->candidate->chunks; c++) {
+        int stage = c * x->candidate->pp + rank;
+        choices[c].now = x->least_remat;
         for (int k = 0; k < SN_REMAT_COUNT; k++) {
             sn_stage_report report;
-            choices[c].bytes[k] = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
+            double bytes = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
+            choices[c].lasting[k] = bytes - report.memory.working;
+            choices[c].working[k] = report.memory.working;
             choices[c].again[k] = report.again;
         }
     }
-    while (total > limit) {
-        int chunk = -1, kind = 0;
-        double best = 0, saved = 0;
-        for (int c = 0; c < chunks; c++)
-            for (int now = remat[c * pp + rank], k = now + 1; k < SN_REMAT_COUNT; k++) {
-                double bytes = choices[c].bytes[now] - choices[c].bytes[k];
-                double rate = bytes / (choices[c].again[k] - choices[c].again[now] + 1e-12);
-                if (bytes > 0 && rate > best) best = rate, chunk = c, kind = k, saved = bytes;
-            }
-        if (chunk < 0) return;
-        remat[chunk * pp + rank] = (sn_remat)kind;
-        total -= saved;
+}
+
+// The bytes of a rank without the working memory of chunk `but` (-1: with all), of which `working` gets the most.
+static double rank_bytes(const chunk_choice *choices, int chunks, int but, double *working) {
+    double lasting = 0;
+    *working = 0;
+    for (int c = 0; c < chunks; c++) {
+        lasting += choices[c].lasting[choices[c].now];
+        if (c != but) *working = fmax(*working, choices[c].working[choices[c].now]);
     }
+    return lasting;
+}
+
+// The change that saves most bytes a second; false when none saves any.
+static bool take_cheapest(chunk_choice *choices, int chunks, double total) {
+    int chunk = -1, kind = 0;
+    double best = 0;
+    for (int c = 0; c < chunks; c++) {
+        int now = (int)choices[c].now;
+        double others, lasting = rank_bytes(choices, chunks, c, &others);
+        for (int k = now + 1; k < SN_REMAT_COUNT; k++) {
+            double after = lasting - choices[c].lasting[now] + choices[c].lasting[k];
+            double saved = total - after - fmax(others, choices[c].working[k]);
+            double rate = saved / (choices[c].again[k] - choices[c].again[now] + 1e-12);
+            if (saved > 0 && rate > best) best = rate, chunk = c, kind = k;
+        }
+    }
+    if (chunk >= 0) choices[chunk].now = (sn_remat)kind;
+    return chunk >= 0;
+}
+
+static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices, sn_remat *remat) {
+    int pp = x->candidate->pp, chunks = x->candidate->chunks;
+    double limit = x->limits ? x->limits[rank] : x->limit, working;
+    read_choices(x, cut, rank, choices);
+    double total = rank_bytes(choices, chunks, -1, &working) + working;
+    while (total > limit && take_cheapest(choices, chunks, total))
+        total = rank_bytes(choices, chunks, -1, &working) + working;
+    for (int c = 0; c < chunks; c++) remat[c * pp + rank] = choices[c].now;
+    // The first chunk to compute again brings its working memory, so one alone may save nothing where all do.
+    for (int c = 0; c < chunks && total > limit; c++) choices[c].now = SN_REMAT_FULL;
+    if (total > limit && rank_bytes(choices, chunks, -1, &working) + working < total)
+        for (int c = 0; c < chunks; c++) remat[c * pp + rank] = SN_REMAT_FULL;
 }
 
 static void report_stage(const sn_stage_context *x, const int *cut, int i, const sn_remat *remat,
@@ -199,7 +227,8 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         add_stage(&p, &report, i == x->stages - 1);
         rank_sums *rank = &ranks[i % c->pp];
         rank->seconds += report.forward + report.backward_input + report.backward_weight;
-        rank->bytes += sn_memory_classes_total(&report.memory);
+        rank->lasting += sn_memory_classes_total(&report.memory) - report.memory.working;
+        rank->working = fmax(rank->working, report.memory.working);
         add_once(s, x->costs, &report, rank);
         if (i == 0 || rank->seconds > p.longest_rank) c->binding = i;
         p.longest_rank = fmax(p.longest_rank, rank->seconds);
@@ -207,8 +236,9 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     }
     for (int i = 0; i < c->pp; i++) {
         double limit = x->limits ? x->limits[i] : x->limit;
-        if (ranks[i].bytes > c->memory) c->memory = ranks[i].bytes, c->memory_limit = limit, c->fullest = i;
-        c->excess = fmax(c->excess, ranks[i].bytes - limit);
+        double bytes = ranks[i].lasting + ranks[i].working;
+        if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit, c->fullest = i;
+        c->excess = fmax(c->excess, bytes - limit);
         once = fmax(once, once_a_step(s, c, &ranks[i]));
     }
     c->pipeline = pipeline_seconds(s, c, &p);

@@ -26,7 +26,8 @@ double sn_price_pace(const sn_device *device);
 // `paces` has room for two numbers a stage where devices differ, and may be NULL where they do not.
 sn_stage_context sn_price_context(sn_search *search, double limit_scale, sn_candidate *candidate,
                                   const sn_block_cost *costs, double *paces);
-// Fills everything of a candidate from its cut; `stages` (context->stages) may be NULL.
+// Fills everything of a candidate from its cut; `stages` (context->stages) may be NULL. Chunks of a rank take turns:
+// its memory is the sum of theirs, but for working memory, of which the largest counts.
 void sn_price(sn_search *search, sn_candidate *candidate, const sn_stage_context *context, const int *cut,
               sn_stage_report *stages);
 // No cut does better than one whose stages all take the same time, none computes anything again, and nothing waits.

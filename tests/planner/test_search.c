@@ -253,17 +253,24 @@ static void interleaved_ranks_fit(void **state) {
         sn_stage_report stages[4];
         sn_stages_even(&t.context, cut);
         sn_price(&search, &t.candidate, &t.context, cut, stages);
+        double fullest = 0;
         for (int rank = 0; rank < 2; rank++) {
-            double bytes = 0, none = 0;
+            double bytes = 0, none = 0, working = 0, working_none = 0;
             for (int s = rank; s < 4; s += 2) {
                 sn_stage_report plain;
-                bytes += sn_memory_classes_total(&stages[s].memory);
+                bytes += sn_memory_classes_total(&stages[s].memory) - stages[s].memory.working;
+                working = fmax(working, stages[s].memory.working);
                 none += sn_stage_with(&t.context, s, cut[s], cut[s + 1], SN_REMAT_NONE, &plain);
+                none -= plain.memory.working;
+                working_none = fmax(working_none, plain.memory.working);
             }
+            bytes += working, none += working_none; // one chunk works at a time
+            fullest = fmax(fullest, bytes);
             for (int s = rank; s < 4; s += 2)
                 if (none <= t.context.limit) assert_int_equal(stages[s].remat, SN_REMAT_NONE);
-            assert_true(t.candidate.excess > 0 || bytes <= t.context.limit);
+            assert_true(t.candidate.excess > 0 || bytes <= t.context.limit * (1 + 1e-12));
         }
+        assert_true(fabs(t.candidate.memory - fullest) <= 1e-9 * fullest);
         sn_vec_free(&search.groups);
     }
 }
