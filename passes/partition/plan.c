@@ -95,17 +95,24 @@ static bool set_word(sn_plan *plan, const char *key, const char *value, int64_t 
             plan->schedule = (sn_pipeline)found;
         else
             plan->remat = (sn_remat)found;
+        plan->named |= schedule ? SN_PLAN_SCHEDULE : SN_PLAN_REMAT;
         return true;
     }
-    int *field = strcmp(key, "microbatches") == 0 ? &plan->microbatches
-                 : strcmp(key, "chunks") == 0     ? &plan->chunks
-                 : strcmp(key, "zero") == 0       ? &plan->zero
-                                                  : NULL;
-    *known = field != NULL;
-    if (!field || number < (field == &plan->zero ? 0 : 1) || number > (field == &plan->zero ? 3 : MOST_COUNT))
-        return false;
-    *field = (int)number;
-    return true;
+    const struct {
+        const char *key;
+        int *field, least, most;
+        unsigned bit;
+    } numbers[] = {{"microbatches", &plan->microbatches, 1, MOST_COUNT, SN_PLAN_MICROBATCHES},
+                   {"chunks", &plan->chunks, 1, MOST_COUNT, SN_PLAN_CHUNKS},
+                   {"zero", &plan->zero, 0, 3, SN_PLAN_ZERO}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (strcmp(key, numbers[i].key) != 0) continue;
+        if (number < numbers[i].least || number > numbers[i].most) return false;
+        *numbers[i].field = (int)number;
+        plan->named |= numbers[i].bit;
+        return true;
+    }
+    return *known = false;
 }
 
 bool sn_plan_from_outline(const char *text, sn_diags *diags, sn_plan *out) {
@@ -313,6 +320,97 @@ static uint64_t read_hash(const json_t *json, const char *key) {
     return text ? strtoull(text, NULL, 16) : 0;
 }
 
+typedef struct plan_key {
+    const char *name;
+    bool (*fits)(const json_t *value);
+    const char *form;
+} plan_key;
+
+static bool is_object(const json_t *value) {
+    return json_is_object(value);
+}
+
+static bool is_array(const json_t *value) {
+    return json_is_array(value);
+}
+
+static bool is_any(const json_t *value) {
+    (void)value;
+    return true; // whoever reads it says more
+}
+
+static bool is_count(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) > 0;
+}
+
+static bool is_amount(const json_t *value) {
+    return json_is_number(value) && json_number_value(value) >= 0;
+}
+
+static bool is_hash(const json_t *value) {
+    size_t length = json_string_length(value);
+    return length > 0 && length <= 16 && strspn(json_string_value(value), "0123456789abcdefABCDEF") == length;
+}
+
+static const plan_key plan_keys[] = {
+    {"version", is_any, ""},
+    {"model", is_hash, "up to 16 hexadecimal digits"},
+    {"cluster", is_hash, "up to 16 hexadecimal digits"},
+    {"batch", is_count, "a positive integer"},
+    {"mesh", is_object, "an object"},
+    {"microbatches", is_any, ""},
+    {"schedule", is_any, ""},
+    {"chunks", is_any, ""},
+    {"zero", is_any, ""},
+    {"remat", is_any, ""},
+    {"stages", is_array, "an array"},
+    {"layouts", is_object, "an object"},
+    {"predicted", is_object, "an object"},
+    {"explanation", is_object, "an object"}, // what `sennit plan` adds for `explain` and `simulate`
+    {"made_from", is_any, ""},
+};
+static const plan_key stage_keys[] = {{"first", is_any, ""}, {"remat", is_any, ""}};
+static const plan_key predicted_keys[] = {{"step_seconds", is_amount, "a number"},
+                                          {"memory_bytes", is_amount, "a number"}};
+
+// A word that is misspelt would be a setting without effect: what is not known is refused. `where` ends in a space, or
+// is empty.
+static bool check_keys(const json_t *json, const plan_key *keys, size_t count, const char *where, const char *subject,
+                       sn_diags *diags) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
+        size_t i = 0;
+        while (i < count && strcmp(keys[i].name, name) != 0) i++;
+        if (i < count && keys[i].fits(value)) continue;
+        sn_str help = {0};
+        if (i < count) {
+            sn_str_printf(&help, "it is %s", keys[i].form);
+            sn_error(diags, "E0403", subject, sn_str_text(&help), "the plan's %s\"%s\" is not usable", where, name);
+        } else {
+            for (size_t k = 0; k < count; k++) sn_str_printf(&help, "%s%s", k ? ", " : "known are ", keys[k].name);
+            sn_error(diags, "E0403", subject, sn_str_text(&help), "the plan's %s\"%s\" is no known key", where, name);
+        }
+        sn_str_free(&help);
+        return false;
+    }
+    return true;
+}
+
+static bool check_all_keys(const json_t *json, const char *subject, sn_diags *diags) {
+    const json_t *stages = json_object_get(json, "stages"), *predicted = json_object_get(json, "predicted");
+    bool good = check_keys(json, plan_keys, sizeof plan_keys / sizeof *plan_keys, "", subject, diags) &&
+                check_keys(predicted, predicted_keys, sizeof predicted_keys / sizeof *predicted_keys, "predicted ",
+                           subject, diags);
+    for (size_t i = 0; good && i < json_array_size(stages); i++) {
+        char where[32];
+        snprintf(where, sizeof where, "stage %zu's ", i);
+        good = check_keys(json_array_get(stages, i), stage_keys, sizeof stage_keys / sizeof *stage_keys, where, subject,
+                          diags);
+    }
+    return good;
+}
+
 bool sn_plan_from_json(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *out) {
     const json_t *mesh = json_object_get(json, "mesh"), *predicted = json_object_get(json, "predicted");
     if (json_integer_value(json_object_get(json, "version")) != PLAN_VERSION || !json_is_object(mesh)) {
@@ -321,7 +419,8 @@ bool sn_plan_from_json(const json_t *json, const char *subject, sn_diags *diags,
         return false;
     }
     sn_plan plan = {.microbatches = 1, .chunks = 1};
-    if (!read_mesh(mesh, subject, diags, &plan.mesh) || !read_words(json, subject, diags, &plan) ||
+    if (!check_all_keys(json, subject, diags) || !read_mesh(mesh, subject, diags, &plan.mesh) ||
+        !read_words(json, subject, diags, &plan) ||
         !read_stages(json_object_get(json, "stages"), subject, diags, arena, &plan) ||
         !read_layouts(json_object_get(json, "layouts"), subject, diags, arena, &plan) || !check(&plan, subject, diags))
         return false;

@@ -44,6 +44,16 @@ typedef struct sn_plan_layout {
     sn_layout layout;
 } sn_plan_layout;
 
+// Which fields a text of the plan names: the search keeps those and looks for the others. An axis is named by being in
+// the mesh, even with size 1.
+enum {
+    SN_PLAN_MICROBATCHES = 1 << 0,
+    SN_PLAN_CHUNKS = 1 << 1,
+    SN_PLAN_ZERO = 1 << 2,
+    SN_PLAN_SCHEDULE = 1 << 3,
+    SN_PLAN_REMAT = 1 << 4,
+};
+
 typedef struct sn_plan {
     // Axes from outer to inner; size-1 axes may be left out. Two names have a meaning: `dp` cuts the data, `pp` counts
     // pipeline ranks and cuts no value. `cp` cuts the sequence of the data, where it is there.
@@ -54,6 +64,7 @@ typedef struct sn_plan {
     int chunks; // stages per pipeline rank: stage s runs on pipeline rank s mod pp
     int zero;   // ZeRO stage over dp (Rajbhandari et al. 2020): 1 optimizer state, 2 and gradients, 3 and parameters
     sn_remat remat; // of stages that do not say
+    unsigned named; // SN_PLAN_*: read from the text; the others have their defaults
 
     int n_stages; // 0: cut in pp * chunks stages of equal work; else pp * chunks
     sn_plan_stage *stages;
