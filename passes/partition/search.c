@@ -33,6 +33,19 @@ typedef struct noted {
     sn_candidate candidate;
 } noted;
 
+// What an outline fails at, in the order of the checks: when nothing is left, the furthest that any came to is named.
+typedef enum obstacle {
+    OBSTACLE_DEVICES,
+    OBSTACLE_BLOCKS,
+    OBSTACLE_BATCH,
+    OBSTACLE_MICROBATCHES,
+    OBSTACLE_FIXED_BATCH,
+    OBSTACLE_DIMS,
+    OBSTACLE_ZERO,
+    OBSTACLE_SCHEDULE,
+    OBSTACLE_COUNT
+} obstacle;
+
 // One run: what was found so far.
 typedef struct run {
     sn_search *search;
@@ -44,6 +57,7 @@ typedef struct run {
     SN_VEC(noted) noted;       // the best candidate of each value of each property
     double dropped_bound;      // least bound of what was not solved
     long candidates, solved, work;
+    obstacle furthest;
 } run;
 
 const char *sn_objective_name(sn_objective objective) {
@@ -197,28 +211,56 @@ static void consider(run *r, sn_candidate *c, const sn_block_cost *costs) {
     sn_free(paces);
 }
 
-static bool is_open(const run *r, const char *axis, int size) {
+static bool names(const sn_plan *fixed, unsigned field) {
+    return fixed && fixed->named & field;
+}
+
+// The size that --mesh gives an axis; 0: it is searched.
+static int named_size(const run *r, const char *axis) {
     const sn_plan *fixed = r->search->request.fixed;
-    return !fixed || sn_plan_axis_size(fixed, axis) == size;
+    return fixed && sn_mesh_axis(&fixed->mesh, axis) >= 0 ? sn_plan_axis_size(fixed, axis) : 0;
+}
+
+static bool is_open(const run *r, const char *axis, int size) {
+    int named = named_size(r, axis);
+    return !named || named == size;
+}
+
+static bool meets(run *r, bool good, obstacle what) {
+    if (!good && r->furthest < what) r->furthest = what;
+    return good;
+}
+
+// Whether this schedule is looked at for an outline. GPipe takes as long as 1F1B and holds more; without a pipeline all
+// schedules are one.
+static bool is_schedule_open(const run *r, const sn_candidate *c, sn_pipeline schedule, int chunks) {
+    const sn_plan *fixed = r->search->request.fixed;
+    bool interleaved = schedule == SN_PIPELINE_INTERLEAVED, asked = names(fixed, SN_PLAN_SCHEDULE);
+    int blocks = r->search->request.blocks->n_blocks;
+    if (interleaved != (chunks > 1) || c->pp * chunks > blocks) return false;
+    if (interleaved && c->microbatches % c->pp) return false;
+    if (names(fixed, SN_PLAN_CHUNKS) && fixed->chunks != chunks) return false;
+    if (interleaved && !names(fixed, SN_PLAN_CHUNKS) && chunks & (chunks - 1) && blocks % (c->pp * chunks) > 4)
+        return false;
+    if (asked && schedule != SN_PIPELINE_1F1B) // a pipeline is asked for
+        return fixed->schedule == schedule && (c->pp > 1 || (named_size(r, "pp") == 1 && !interleaved));
+    if (asked) return fixed->schedule == schedule;
+    return schedule == SN_PIPELINE_1F1B || (c->pp > 1 && schedule != SN_PIPELINE_GPIPE);
 }
 
 static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *costs) {
     const sn_plan *fixed = r->search->request.fixed;
-    int blocks = r->search->request.blocks->n_blocks;
-    for (int zero = 0; zero <= (c->dp > 1 ? 3 : 0); zero++)
+    int orders = c->pp > 1 && c->dp > 1 && !r->search->uneven ? 2 : 1;
+    int blocks = r->search->request.blocks->n_blocks; // more chunks find no block
+    int most = names(fixed, SN_PLAN_CHUNKS) ? (int)fmin(fixed->chunks, blocks) : MOST_CHUNKS;
+    for (int zero = 0; zero <= 3; zero++) {
+        if (names(fixed, SN_PLAN_ZERO) ? zero != fixed->zero : zero > 0 && c->dp == 1) continue;
+        if (!meets(r, zero == 0 || c->dp > 1, OBSTACLE_ZERO)) continue;
         for (int schedule = 0; schedule < SN_PIPELINE_COUNT; schedule++)
-            for (int chunks = 1; chunks <= MOST_CHUNKS; chunks++) {
-                bool interleaved = schedule == SN_PIPELINE_INTERLEAVED;
-                if (interleaved != (chunks > 1) || c->pp * chunks > blocks) continue;
-                if (interleaved &&
-                    (c->microbatches % c->pp || (chunks & (chunks - 1) && blocks % (c->pp * chunks) > 4)))
-                    continue;
-                // GPipe takes as long as 1F1B and holds more.
-                bool asked = fixed && (int)fixed->schedule == schedule;
-                if (c->pp == 1 && schedule != SN_PIPELINE_1F1B && !asked) continue;
-                if (schedule == SN_PIPELINE_GPIPE && !asked) continue;
-                if (fixed && (!asked || fixed->chunks != chunks || fixed->zero != zero)) continue;
-                for (int order = 0; order < (c->pp > 1 && c->dp > 1 && !r->search->uneven ? 2 : 1); order++) {
+            for (int chunks = 1; chunks <= most; chunks++) {
+                bool open = is_schedule_open(r, c, (sn_pipeline)schedule, chunks);
+                if (!meets(r, open, OBSTACLE_SCHEDULE)) continue;
+                for (int order = 0; order < orders; order++) {
                     sn_candidate candidate = *c;
                     candidate.zero = zero;
                     candidate.schedule = (sn_pipeline)schedule;
@@ -227,40 +269,101 @@ static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *cos
                     consider(r, &candidate, costs);
                 }
             }
+    }
+}
+
+static void consider_layouts(run *r, sn_candidate *c) {
+    int boundaries = c->setting.tp > 1 ? sn_evaluator_boundaries(r->search->evaluator) : 1;
+    for (int boundary = 0; boundary < boundaries; boundary++) {
+        c->setting.boundary = boundary;
+        const sn_block_cost *costs = sn_evaluator_costs(r->search->evaluator, c->setting);
+        if (meets(r, costs != NULL, OBSTACLE_DIMS)) consider_schedules(r, c, costs);
+    }
 }
 
 static void consider_degrees(run *r, int tp, int cp, int pp) {
     const sn_search_request *q = &r->search->request;
     int64_t rest = r->search->devices / ((int64_t)tp * cp), dp = rest / pp;
-    if (rest % pp || q->batch % dp || pp > q->blocks->n_blocks || !is_open(r, "pp", pp) || !is_open(r, "dp", (int)dp))
+    if (!meets(r, rest % pp == 0 && is_open(r, "dp", (int)dp), OBSTACLE_DEVICES) ||
+        !meets(r, pp <= q->blocks->n_blocks, OBSTACLE_BLOCKS) || !meets(r, q->batch % dp == 0, OBSTACLE_BATCH))
         return;
-    for (int64_t micro = 1; micro <= MOST_MICRO && micro <= q->batch / dp; micro++) {
-        if ((q->batch / dp) % micro || (q->fixed_micro && micro * dp != q->fixed_micro)) continue;
-        int64_t microbatches = q->batch / dp / micro;
-        if (q->fixed && q->fixed->microbatches != microbatches) continue;
-        int boundaries = tp > 1 ? sn_evaluator_boundaries(r->search->evaluator) : 1;
-        for (int boundary = 0; boundary < boundaries; boundary++) {
-            sn_candidate c = {.pp = pp, .dp = (int)dp, .chunks = 1, .microbatches = (int)microbatches};
-            c.setting = (sn_cut_setting){.tp = tp, .cp = cp, .boundary = boundary, .micro = micro};
-            const sn_block_cost *costs = sn_evaluator_costs(r->search->evaluator, c.setting);
-            if (costs) consider_schedules(r, &c, costs);
+    bool counted = names(q->fixed, SN_PLAN_MICROBATCHES);
+    int64_t share = q->batch / dp, least = 1, most = share < MOST_MICRO ? share : MOST_MICRO;
+    if (counted || q->fixed_micro) { // the one that can be right
+        least = counted ? share / q->fixed->microbatches : q->fixed_micro / dp;
+        least = most = least > 0 ? least : 1;
+    }
+    for (int64_t micro = least; micro <= most; micro++) {
+        if (!meets(r, share % micro == 0 && (!counted || share / micro == q->fixed->microbatches),
+                   OBSTACLE_MICROBATCHES) ||
+            !meets(r, !q->fixed_micro || micro * dp == q->fixed_micro, OBSTACLE_FIXED_BATCH))
+            continue;
+        sn_candidate c = {.pp = pp, .dp = (int)dp, .chunks = 1, .microbatches = (int)(share / micro)};
+        c.setting = (sn_cut_setting){.tp = tp, .cp = cp, .micro = micro};
+        consider_layouts(r, &c);
+    }
+}
+
+// The sizes of tp and cp that are looked at: tp within a node, and few sizes of cp; what --mesh names is taken as it
+// is.
+static void consider_all(run *r) {
+    int64_t devices = r->search->devices;
+    int node = (int)fmin(MOST_TENSOR, (double)r->search->request.cluster->nodes[0].devices);
+    int most_tp = named_size(r, "tp") ? named_size(r, "tp") : node;
+    int most_cp = named_size(r, "cp") ? named_size(r, "cp") : MOST_CONTEXT;
+    for (int tp = 1; tp <= most_tp; tp++) {
+        if (devices % tp || (named_size(r, "tp") ? tp != most_tp : node % tp)) continue;
+        for (int cp = 1; cp <= most_cp; cp++) {
+            if (devices % ((int64_t)tp * cp) || (named_size(r, "cp") ? cp != most_cp : cp & (cp - 1))) continue;
+            for (int pp = 1; pp <= devices / tp / cp; pp++)
+                if (is_open(r, "pp", pp)) consider_degrees(r, tp, cp, pp);
         }
     }
 }
 
-static void consider_all(run *r) {
-    int64_t devices = r->search->devices;
-    int largest = r->search->request.cluster->nodes[0].devices > MOST_TENSOR
-                      ? MOST_TENSOR
-                      : (int)r->search->request.cluster->nodes[0].devices;
-    for (int tp = 1; tp <= largest; tp++) {
-        if (devices % tp || largest % tp || !is_open(r, "tp", tp)) continue;
-        for (int cp = 1; cp <= MOST_CONTEXT; cp *= 2) {
-            if (devices % ((int64_t)tp * cp) || !is_open(r, "cp", cp)) continue;
-            for (int pp = 1; pp <= devices / tp / cp && pp <= r->search->request.blocks->n_blocks; pp++)
-                consider_degrees(r, tp, cp, pp);
-        }
-    }
+// What --mesh names, as it was written.
+static void put_named(const sn_plan *fixed, sn_str *out) {
+    const char *comma = "";
+    for (int a = 0; a < fixed->mesh.n_axes; a++, comma = ",")
+        sn_str_printf(out, "%s%s=%d", comma, fixed->mesh.name[a], fixed->mesh.size[a]);
+    if (names(fixed, SN_PLAN_MICROBATCHES))
+        sn_str_printf(out, "%smicrobatches=%d", comma, fixed->microbatches), comma = ",";
+    if (names(fixed, SN_PLAN_SCHEDULE))
+        sn_str_printf(out, "%sschedule=%s", comma, sn_pipeline_name(fixed->schedule)), comma = ",";
+    if (names(fixed, SN_PLAN_CHUNKS)) sn_str_printf(out, "%schunks=%d", comma, fixed->chunks), comma = ",";
+    if (names(fixed, SN_PLAN_ZERO)) sn_str_printf(out, "%szero=%d", comma, fixed->zero), comma = ",";
+    if (!*comma) sn_str_puts(out, "any mesh");
+}
+
+static void report_obstacle(const run *r) {
+    static const struct {
+        const char *cause, *help;
+    } causes[OBSTACLE_COUNT] = {
+        [OBSTACLE_DEVICES] = {"the axes do not multiply to the devices",
+                              "change the sizes of --mesh's axes or the cluster"},
+        [OBSTACLE_BLOCKS] = {"the model has fewer blocks than the pipeline has ranks", "choose a smaller pp"},
+        [OBSTACLE_BATCH] = {"the data-parallel ranks do not divide the batch",
+                            "choose a batch that the data-parallel ranks divide, or another number of devices"},
+        [OBSTACLE_MICROBATCHES] = {"the micro-batches do not divide a data-parallel rank's share of the batch",
+                                   "choose a batch that dp * microbatches divides, or leave microbatches out"},
+        [OBSTACLE_FIXED_BATCH] = {"the model fixes the samples of a micro-batch over all data-parallel ranks",
+                                  "leave microbatches and dp out, or export the model with a symbolic batch dim"},
+        [OBSTACLE_DIMS] = {"the axes tp and cp do not divide the model's dims", "choose other sizes of tp and cp"},
+        [OBSTACLE_ZERO] = {"ZeRO needs data-parallel ranks", "choose dp > 1, or zero=0"},
+        [OBSTACLE_SCHEDULE] =
+            {"the schedule does not go with the pipeline",
+             "schedules beyond 1f1b need pp > 1; interleaved needs chunks of 2 and more, a number of micro-batches "
+             "that pp divides, and a block for each of its pp * chunks stages"},
+    };
+    const sn_search_request *q = &r->search->request;
+    sn_str text = {0};
+    if (q->fixed) put_named(q->fixed, &text);
+    if (q->fixed_micro && r->furthest == OBSTACLE_FIXED_BATCH)
+        sn_str_printf(&text, "%sthe model's batch of %" PRId64, text.length ? " and " : "", q->fixed_micro);
+    sn_error(q->diags, "E0440", q->fixed ? "--mesh" : NULL, causes[r->furthest].help,
+             "no way to share a batch of %" PRId64 " among %" PRId64 " devices%s%s: %s", q->batch, r->search->devices,
+             text.length ? " with " : "", sn_str_text(&text), causes[r->furthest].cause);
+    sn_str_free(&text);
 }
 
 static int by_bound(const void *left, const void *right) {
@@ -358,10 +461,7 @@ bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *k
              .worth = known ? 1 : WORTH_PRICING};
     consider_all(&r);
     if (!r.candidates) {
-        sn_error(search->request.diags, "E0440", NULL,
-                 "choose a batch that the data-parallel ranks divide, or another number of devices",
-                 "no way to share a batch of %" PRId64 " among %" PRId64 " devices", search->request.batch,
-                 search->devices);
+        report_obstacle(&r);
         sn_vec_free(&r.kept);
         return false;
     }

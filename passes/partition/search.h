@@ -26,7 +26,7 @@ typedef struct sn_stage_report {
     double communication, again;                     // of these: over tp and cp and to the next stage; recomputed
     double in_flight;
     double saved;             // bytes that computing again saves on each device
-    sn_memory_classes memory; // of one of its devices (interleaved: this chunk's share)
+    sn_memory_classes memory; // of one of its devices (interleaved: this chunk's; see sn_price)
 } sn_stage_report;
 
 typedef struct sn_candidate {
@@ -63,7 +63,7 @@ typedef struct sn_search_request {
     int64_t batch;       // samples of a step
     int64_t fixed_micro; // samples of a micro-batch over all data-parallel ranks, when the model fixes it; else 0
     sn_objective objective;
-    const sn_plan *fixed;            // the axes, schedule and so on to keep (--mesh); NULL: all are open
+    const sn_plan *fixed; // what it names (axes, schedule, …) is kept (--mesh), all else open; NULL: all is open
     double memory_scale, link_scale; // 1; others ask what more would buy
 } sn_search_request;
 
@@ -81,9 +81,9 @@ typedef struct sn_search_result {
 typedef struct sn_search sn_search;
 sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena);
 void sn_search_free(sn_search *search);
-// Errors (E0440 no device count works) go to the request's diags; false then. `memory` scales each device's limit.
-// `known` (may be NULL) is a candidate that is feasible here: only better ones are looked for, and it is the best when
-// there are none.
+// Errors (E0440 nothing can be priced, with what is in the way) go to the request's diags; false then. `memory` scales
+// each device's limit. `known` (may be NULL) is a candidate that is feasible here: only better ones are looked for, and
+// it is the best when there are none.
 bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *known, sn_search_result *out);
 // The plan of a candidate; names and lists are in the arena.
 sn_plan sn_search_plan(sn_search *search, const sn_candidate *candidate, sn_arena *arena);

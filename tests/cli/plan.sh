@@ -7,6 +7,14 @@ sennit=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 model=$root/samples/chargpt/model.onnx
+outline_of() { # what the text of a plan says of a mesh
+    case $1 in
+    microbatches=*) echo " ${1#*=} micro-batches" ;;
+    pp=2,schedule=*) echo ' pp=2 .* interleaved in' ;;
+    schedule=*) echo ", ${1#*=}" ;;
+    *) echo " $1\>" ;;
+    esac
+}
 options="--loss softmax_cross_entropy:logits,labels --dim seq=32"
 plan=$tree/plan.json
 
@@ -34,6 +42,29 @@ expect 0 'losses' "$sennit" verify "$model" $options --plan "$plan" --steps 2
 mesh=pp=2,tp=2,microbatches=2
 expect 0 'pp=2 dp=1 tp=2' "$sennit" plan "$model" $options --cluster local:4 --batch 8 --mesh $mesh -o "$tree/mesh.json"
 expect 0 'losses' "$sennit" verify "$model" $options --plan "$tree/mesh.json" --steps 2
+
+# what --mesh does not name is searched
+for mesh in pp=2 dp=2 tp=4 schedule=gpipe microbatches=8 zero=1 pp=2,schedule=interleaved; do
+    expect 0 "$(outline_of $mesh)" "$sennit" plan "$model" $options --cluster local:4 --batch 48 --mesh $mesh
+done
+expect 0 'losses' "$sennit" verify "$model" $options --cluster local:2 --batch 12 --mesh zero=1 --steps 2
+# and what is in the way is said
+fail() { # MESH CAUSE
+    expect 1 "E0440.*no way to share a batch of 48 among 4 devices with $1: .*$2" \
+        "$sennit" plan "$model" $options --cluster local:4 --batch 48 --mesh $1
+}
+fail pp=3 'axes do not multiply'
+fail dp=4,microbatches=5 'micro-batches do not divide'
+fail pp=2,microbatches=7 'micro-batches do not divide'
+fail tp=4,zero=1 'ZeRO needs'
+fail pp=4,schedule=interleaved,chunks=40 'schedule does not go'
+# a model of a fixed batch: one micro-batch of 4 samples
+fixed=("$root/tests/data/models/gpt2/dynamo-20-raw.onnx" --loss softmax_cross_entropy:logits,labels
+    --cluster local:4 --batch 8)
+expect 0 ' 2 micro-batches of 4' "$sennit" plan "${fixed[@]}" --mesh tp=4
+expect 0 'pp=2 dp=2 tp=1, 2 micro-batches of 2' "$sennit" plan "${fixed[@]}" --mesh pp=2,dp=2
+expect 1 'E0440.*microbatches=4 and the model.s batch of 4: the model fixes' \
+    "$sennit" plan "${fixed[@]}" --mesh microbatches=4
 
 # refused
 expect 1 'E0444.*a batch of 16' "$sennit" compile "$model" $options --plan "$plan" --batch 8 -o "$tree/x"
@@ -63,5 +94,21 @@ expect 1 'E0440.*not .ep.' "$sennit" plan "$model" $options --cluster local:4 --
 expect 1 'E0411.*line 1: ' "$sennit" plan "$model" $options --cluster "$tree/empty.json" --batch 8
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/bare.json"
 expect 1 'E0446.*no explanation' "$sennit" explain "$tree/bare.json"
+# what is misspelt has no effect, so it is refused
+refuse() { # MESSAGE JSON
+    echo "{\"version\": 2, \"mesh\": {\"dp\": 2}, $2}" >"$tree/keys.json"
+    expect 1 "$1" "$sennit" compile "$model" $options --batch 8 --plan "$tree/keys.json" -o "$tree/x"
+}
+refuse 'E0403.*"microbatch" is no known key' '"microbatch": 2'
+refuse 'known are version, model' '"microbatch": 2'
+refuse "E0403.*stage 0's \"rematerialise\" is no known key" '"stages": [{"first": "", "rematerialise": "full"}]'
+refuse 'E0403.*"batch" is not usable' '"batch": "x"'
+refuse 'E0403.*"batch" is not usable' '"batch": 0'
+refuse 'E0403.*"predicted" is not usable' '"predicted": 3'
+refuse 'E0403.*predicted "step_seconds" is not usable' '"predicted": {"step_seconds": "fast"}'
+refuse 'E0403.*"stages" is not usable' '"stages": {}'
+refuse 'E0403.*"model" is not usable' '"model": "gpt"'
+echo '{"version": 2, "mesh": {"dp": 2}, "explanation": {}}' >"$tree/hollow.json"
+expect 1 'E0446.*no explanation' "$sennit" explain "$tree/hollow.json"
 expect 1 'E0405.*read: unable to open' "$sennit" explain "$tree/missing.json"
 exit $failures

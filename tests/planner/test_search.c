@@ -309,6 +309,22 @@ static void chunks_reduce_what_their_rank_holds(void **state) {
     }
 }
 
+// What an outline leaves out is open to the search, even where it has the default's value.
+static void an_outline_tells_what_it_names(void **state) {
+    (void)state;
+    sn_diags diags = {0};
+    sn_plan plan;
+    assert_true(sn_plan_from_outline("pp=2", &diags, &plan));
+    assert_int_equal(plan.named, 0);
+    assert_true(sn_mesh_axis(&plan.mesh, "tp") < 0);
+    assert_true(sn_plan_from_outline("tp=1,microbatches=1,zero=0,schedule=1f1b", &diags, &plan));
+    assert_int_equal(plan.named, SN_PLAN_MICROBATCHES | SN_PLAN_ZERO | SN_PLAN_SCHEDULE);
+    assert_true(sn_mesh_axis(&plan.mesh, "tp") >= 0);
+    assert_true(sn_plan_from_outline("schedule=interleaved,chunks=2,remat=none", &diags, &plan));
+    assert_int_equal(plan.named, SN_PLAN_SCHEDULE | SN_PLAN_CHUNKS | SN_PLAN_REMAT);
+    sn_diags_free(&diags);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_stages_equal_enumeration),
@@ -316,6 +332,7 @@ int main(void) {
         cmocka_unit_test(no_cut_beats_a_bound),
         cmocka_unit_test(interleaved_ranks_fit),
         cmocka_unit_test(chunks_reduce_what_their_rank_holds),
+        cmocka_unit_test(an_outline_tells_what_it_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
