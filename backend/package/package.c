@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "runtime/package.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,6 +99,28 @@ static void check_promise(const sn_schedules *schedules, const sn_plan *plan, co
     }
 }
 
+// What a class needs must fit on each device that runs it.
+static void check_devices(const sn_schedules *schedules, const sn_cluster *cluster, const char *subject,
+                          sn_diags *diags) {
+    for (int64_t rank = 0; rank < schedules->classes.items[0].ranks && rank < sn_cluster_devices(cluster); rank++) {
+        int64_t rank_class = sn_schedules_class(schedules, rank);
+        const sn_nodes *nodes = sn_cluster_nodes_of(cluster, rank);
+        double held = (double)schedules->classes.items[rank_class].arena_bytes;
+        if (held <= nodes->memory) continue;
+        sn_str needs = {0}, has = {0};
+        sn_str_bytes(&needs, held);
+        sn_str_bytes(&has, nodes->memory);
+        sn_error(diags, "E0517", subject,
+                 "more ranks for parameters or micro-batches, ZeRO, or remat=full; "
+                 "`sennit plan` finds a plan that fits",
+                 "rank %" PRId64 " (class %" PRId64 ") needs %s, and its device %s of '%s' has %s", rank, rank_class,
+                 sn_str_text(&needs), nodes->device->name, cluster->name, sn_str_text(&has));
+        sn_str_free(&needs);
+        sn_str_free(&has);
+        return; // one is enough
+    }
+}
+
 bool sn_package_build(sn_module *module, const sn_package_request *request, sn_diags *diags) {
     sn_kernels kernels;
     size_t errors = diags->errors;
@@ -111,12 +134,13 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     sn_schedules_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedules);
     verify(&schedules, &arena);
     check_promise(&schedules, request->plan, request->path, diags);
+    if (request->cluster) check_devices(&schedules, request->cluster, request->path, diags);
     sn_schedules_write(&schedules, &text);
     void *library = NULL;
     size_t bytes = 0;
-    sn_status status = sn_kernels_link(&kernels, 2, &library, &bytes);
+    sn_status status = diags->errors == errors ? sn_kernels_link(&kernels, 2, &library, &bytes) : SN_OK;
     report(status, "E0502", request->path, diags);
-    if (!status) {
+    if (diags->errors == errors) {
         sn_package package = {.schedule = {text.data, text.length},
                               .kernels = {library, bytes},
                               .constants = {constants.data, constants.length}};

@@ -86,6 +86,11 @@ cat >"$tree/small.json" <<'END'
  "links": [{"name": "memory", "devices": "all", "latency": "5 us", "bandwidth": "4 GB/s"}]}
 END
 expect 1 'E0441.*needs .* more per device' "$sennit" plan "$model" $options --cluster "$tree/small.json" --batch 16
+# a plan of no cluster is held against the one that is named
+echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/two.json"
+expect 1 'E0517.*rank 0 .* needs .* has' "$sennit" compile "$model" $options --batch 16 --plan "$tree/two.json" \
+    --cluster "$tree/small.json" -o "$tree/x"
+test -e "$tree/x" && echo "a program that does not fit was written" >&2 && failures=1
 expect 1 'E0440.*no way to share a batch of 1 ' "$sennit" plan "$model" $options --cluster local:64 --batch 1 --mesh dp=64
 expect 1 'E0448.*a plan is made for a cluster' "$sennit" plan "$model" $options --batch 8
 expect 1 'E0448.*a plan is made for a batch' "$sennit" plan "$model" $options --cluster local:2
