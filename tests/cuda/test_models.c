@@ -58,6 +58,7 @@ static void other_models(void **state) {
     snprintf(pattern, sizeof pattern, "%s/*/dynamo-18-loss.onnx",
              folder ? folder : SENNIT_SOURCE_DIR "/../shared/data/models");
     if (glob(pattern, 0, NULL, &found) != 0) {
+        print_message("skipped: no model at %s; SENNIT_MODELS names their folder\n", pattern);
         skip();
         return;
     }
