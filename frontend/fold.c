@@ -15,9 +15,9 @@ static const sn_tensor *find(sn_import *import, const sn_value *value) {
 }
 
 static void remember(sn_import *import, sn_value *value, sn_tensor tensor) {
-    if (!import->known.count) sn_vec_push(&import->known, (sn_known){0});
+    if (!import->known.count) sn_vec_push(&import->known, (sn_known_value){0});
     value->id = (uint32_t)import->known.count;
-    sn_vec_push(&import->known, (sn_known){.tensor = tensor});
+    sn_vec_push(&import->known, (sn_known_value){.tensor = tensor});
 }
 
 static sn_tensor allocate(sn_import *import, sn_type type) {
@@ -208,7 +208,7 @@ static bool is_generator(const sn_value *value) {
 static sn_value *settle_value(sn_import *import, sn_func *func, sn_value *value) {
     if (value->kind == SN_VALUE_ARG || is_generator(value) || !is_constant(value)) return value;
     if (value->kind == SN_VALUE_GLOBAL && !demand(import, value, 0)) return value;
-    sn_known *known = &import->known.data[value->id];
+    sn_known_value *known = &import->known.data[value->id];
     if (!known->settled || known->func != func) {
         sn_value *settled = build_known(import, func, value);
         known = &import->known.data[value->id];

@@ -21,7 +21,7 @@ sn_scope *sn_scope_new(sn_import *import, sn_scope *parent) {
 }
 
 void sn_scope_define(sn_import *import, sn_scope *scope, const char *name, sn_value *value,
-                     const sn_sequence *sequence) {
+                     const sn_tensor_sequence *sequence) {
     sn_entry *entry = SN_NEW(&import->arena, sn_entry);
     *entry = (sn_entry){value, sequence};
     sn_map_put(&scope->names, name, entry);

@@ -8,7 +8,7 @@
 // What an ONNX name stands for: a value, a sequence, or neither when the node that makes it failed.
 typedef struct sn_entry {
     sn_value *value;
-    const sn_sequence *sequence;
+    const sn_tensor_sequence *sequence;
 } sn_entry;
 
 typedef struct sn_opset_version {
@@ -40,11 +40,11 @@ typedef struct sn_unsupported {
     int64_t opset;
 } sn_unsupported;
 
-typedef struct sn_known {
+typedef struct sn_known_value {
     sn_tensor tensor;
     sn_value *settled; // what stands for the value in `func` in the end; NULL as long as no one asked
     sn_func *func;
-} sn_known;
+} sn_known_value;
 
 struct sn_import {
     sn_onnx_model *model;
@@ -55,8 +55,8 @@ struct sn_import {
     sn_func *func;
     sn_arena arena;
     sn_scope *root;
-    SN_VEC(sn_known) known;     // indexed by sn_value.id; 0 is unused
-    SN_VEC(sn_global *) stored; // constants that folding left
+    SN_VEC(sn_known_value) known; // indexed by sn_value.id; 0 is unused
+    SN_VEC(sn_global *) stored;   // constants that folding left
     SN_VEC(sn_unsupported) unsupported;
     SN_VEC(sn_scope *) scopes;     // to free their maps
     sn_map functions;              // "domain:name:overload" -> Onnx__FunctionProto
@@ -88,7 +88,7 @@ const sn_onnx_op *sn_onnx_find_op(const char *type, const char *domain); // NULL
 // nothing has the name.
 sn_entry *sn_scope_find(sn_import *import, sn_scope *scope, const char *name);
 void sn_scope_define(sn_import *import, sn_scope *scope, const char *name, sn_value *value,
-                     const sn_sequence *sequence);
+                     const sn_tensor_sequence *sequence);
 sn_scope *sn_scope_new(sn_import *import, sn_scope *parent);
 // Imports the nodes of a graph or function in an order that dependences allow.
 void sn_import_nodes(sn_import *import, sn_scope *scope, size_t n_nodes, Onnx__NodeProto *const *nodes);

@@ -85,7 +85,7 @@ bool sn_node_is_sequence(sn_node *n, int input) {
     return entry && entry->sequence;
 }
 
-const sn_sequence *sn_node_sequence(sn_node *n, int input) {
+const sn_tensor_sequence *sn_node_sequence(sn_node *n, int input) {
     sn_entry *entry = entry_of(n, input);
     if (!entry || !entry->sequence) sn_node_fail(n, NULL, "input %d is not a sequence", input);
     return entry->sequence;
@@ -106,7 +106,7 @@ void sn_node_out(sn_node *n, int output, sn_value *value) {
     sn_scope_define(n->import, n->scope, name, value, NULL);
 }
 
-void sn_node_out_sequence(sn_node *n, int output, const sn_sequence *sequence) {
+void sn_node_out_sequence(sn_node *n, int output, const sn_tensor_sequence *sequence) {
     if (sn_node_wants(n, output)) sn_scope_define(n->import, n->scope, n->proto->output[output], NULL, sequence);
 }
 

@@ -12,10 +12,10 @@ typedef struct sn_import sn_import; // frontend/import.h
 typedef struct sn_node sn_node;
 
 // A list of tensors, which exists during the import only.
-typedef struct sn_sequence {
+typedef struct sn_tensor_sequence {
     int count;
     sn_value **items;
-} sn_sequence;
+} sn_tensor_sequence;
 
 const char *sn_node_name(const sn_node *n); // the node's name, or "Conv:y" from its operator and first output
 int64_t sn_node_opset(const sn_node *n);
@@ -32,14 +32,14 @@ int sn_node_inputs(const sn_node *n);
 bool sn_node_has(const sn_node *n, int input);
 sn_value *sn_node_in(sn_node *n, int input);       // fails when absent
 sn_value *sn_node_optional(sn_node *n, int input); // NULL when absent
-const sn_sequence *sn_node_sequence(sn_node *n, int input);
+const sn_tensor_sequence *sn_node_sequence(sn_node *n, int input);
 bool sn_node_is_sequence(sn_node *n, int input);
 
 // Outputs.
 int sn_node_outputs(const sn_node *n);
 bool sn_node_wants(const sn_node *n, int output);
 void sn_node_out(sn_node *n, int output, sn_value *value); // nothing when no one wants it
-void sn_node_out_sequence(sn_node *n, int output, const sn_sequence *sequence);
+void sn_node_out_sequence(sn_node *n, int output, const sn_tensor_sequence *sequence);
 
 // Attributes. One of the wrong type fails.
 const Onnx__AttributeProto *sn_node_attr(const sn_node *n, const char *name); // NULL when absent

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static sn_sequence *new_sequence(sn_node *n, int count) {
-    sn_sequence *s = SN_NEW(sn_node_arena(n), sn_sequence);
+static sn_tensor_sequence *new_sequence(sn_node *n, int count) {
+    sn_tensor_sequence *s = SN_NEW(sn_node_arena(n), sn_tensor_sequence);
     s->count = count;
     s->items = SN_NEW_N(sn_node_arena(n), sn_value *, count + 1);
     return s;
@@ -28,7 +28,7 @@ void sn_handle_split_to_sequence(sn_node *n) {
     if (scalar) chunk = sizes[0];
     if (chunk < 1) sn_node_fail(n, NULL, "it splits into chunks of %lld", (long long)chunk);
     int parts = sizes && !scalar ? count : (int)((size + chunk - 1) / chunk);
-    sn_sequence *s = new_sequence(n, parts);
+    sn_tensor_sequence *s = new_sequence(n, parts);
     for (int i = 0; i < parts; i++) {
         int64_t part = sizes && !scalar ? sizes[i] : chunk < size - start ? chunk : size - start;
         if (part < 0 || part > size - start) sn_node_fail(n, NULL, "the parts do not sum to the dim's size");
@@ -45,12 +45,12 @@ void sn_handle_split_to_sequence(sn_node *n) {
 }
 
 void sn_handle_sequence_at(sn_node *n) {
-    const sn_sequence *s = sn_node_sequence(n, 0);
+    const sn_tensor_sequence *s = sn_node_sequence(n, 0);
     sn_node_out(n, 0, s->items[position(n, 1, 0, s->count)]);
 }
 
 void sn_handle_sequence_construct(sn_node *n) {
-    sn_sequence *s = new_sequence(n, sn_node_inputs(n));
+    sn_tensor_sequence *s = new_sequence(n, sn_node_inputs(n));
     for (int i = 0; i < s->count; i++) s->items[i] = sn_node_in(n, i);
     sn_node_out_sequence(n, 0, s);
 }
@@ -65,24 +65,24 @@ void sn_handle_sequence_length(sn_node *n) {
 }
 
 void sn_handle_sequence_insert(sn_node *n) {
-    const sn_sequence *s = sn_node_sequence(n, 0);
+    const sn_tensor_sequence *s = sn_node_sequence(n, 0);
     int at = sn_node_has(n, 2) ? position(n, 2, 0, s->count + 1) : s->count;
     if (sn_node_has(n, 2) && sn_node_known_number(n, 2, 0) < 0) at--; // negative positions count from the last item
-    sn_sequence *out = new_sequence(n, s->count + 1);
+    sn_tensor_sequence *out = new_sequence(n, s->count + 1);
     for (int i = 0; i < out->count; i++) out->items[i] = i == at ? sn_node_in(n, 1) : s->items[i > at ? i - 1 : i];
     sn_node_out_sequence(n, 0, out);
 }
 
 void sn_handle_sequence_erase(sn_node *n) {
-    const sn_sequence *s = sn_node_sequence(n, 0);
+    const sn_tensor_sequence *s = sn_node_sequence(n, 0);
     int at = position(n, 1, s->count - 1, s->count);
-    sn_sequence *out = new_sequence(n, s->count - 1);
+    sn_tensor_sequence *out = new_sequence(n, s->count - 1);
     for (int i = 0; i < out->count; i++) out->items[i] = s->items[i >= at ? i + 1 : i];
     sn_node_out_sequence(n, 0, out);
 }
 
 void sn_handle_concat_from_sequence(sn_node *n) {
-    const sn_sequence *s = sn_node_sequence(n, 0);
+    const sn_tensor_sequence *s = sn_node_sequence(n, 0);
     bool stack = sn_node_int(n, "new_axis", 0);
     if (s->count < 1) sn_node_fail(n, NULL, "the sequence is empty");
     int rank = s->items[0]->type.rank + stack;

@@ -47,15 +47,16 @@ static bool same_point(const sn_point *a, const sn_point *b, int rank) {
 }
 
 void sn_lower_remember(sn_lower *l, const sn_value *value, const sn_point *point, sn_kir_node *node) {
-    sn_vec_push(&l->known, (sn_known){.value = value, .point = *point, .predicate = l->predicate, .node = node});
+    sn_vec_push(&l->known,
+                (sn_known_element){.value = value, .point = *point, .predicate = l->predicate, .node = node});
 }
 
 void sn_lower_remember_row(sn_lower *l, const sn_value *value, const sn_point *kept, sn_kir_buffer *scratch) {
-    sn_vec_push(&l->known, (sn_known){.value = value, .point = *kept, .scratch = scratch});
+    sn_vec_push(&l->known, (sn_known_element){.value = value, .point = *kept, .scratch = scratch});
 }
 
 // The element at `point` when it lies in the row that the scratch array holds.
-static sn_kir_node *recall_row(sn_lower *l, const sn_known *known, const sn_point *point) {
+static sn_kir_node *recall_row(sn_lower *l, const sn_known_element *known, const sn_point *point) {
     sn_type type = known->value->type;
     sn_kir_node *at = sn_kir_index(l->k, 0);
     for (int i = 0; i < type.rank; i++) {
@@ -68,7 +69,7 @@ static sn_kir_node *recall_row(sn_lower *l, const sn_known *known, const sn_poin
 // An unpredicated element also serves where a predicate holds: it was read safely.
 static sn_kir_node *recall(sn_lower *l, const sn_value *value, const sn_point *point) {
     for (size_t i = l->known.count; i-- > 0;) {
-        const sn_known *known = &l->known.data[i];
+        const sn_known_element *known = &l->known.data[i];
         if (known->value != value) continue;
         if (known->scratch) {
             sn_kir_node *node = l->predicate ? NULL : recall_row(l, known, point);

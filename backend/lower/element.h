@@ -10,21 +10,21 @@ typedef struct sn_point {
 } sn_point;
 
 // What is known of a value's elements at the place where code is being made.
-typedef struct sn_known {
+typedef struct sn_known_element {
     const sn_value *value;
     sn_point point;
     sn_kir_node *predicate;
     sn_kir_node *node;      // the element at `point`
     sn_kir_buffer *scratch; // else: holds the elements of a row, those with `point` in the dims where it is set
-} sn_known;
+} sn_known_element;
 
 typedef struct sn_lower {
     sn_kir *k;
     const sn_func *body;
-    sn_kir_buffer **buffers; // of the arguments, by index
-    sn_kir_node *predicate;  // loads happen only where it holds; NULL: always
-    SN_VEC(sn_known) known;  // innermost scope last
-    SN_VEC(size_t) scopes;   // where each scope of `known` starts
+    sn_kir_buffer **buffers;        // of the arguments, by index
+    sn_kir_node *predicate;         // loads happen only where it holds; NULL: always
+    SN_VEC(sn_known_element) known; // innermost scope last
+    SN_VEC(size_t) scopes;          // where each scope of `known` starts
 } sn_lower;
 
 // Fills `out` with an element of each result of the op at `point`; all results of such an op have one shape.

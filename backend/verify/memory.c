@@ -44,7 +44,7 @@ typedef struct program_operands {
 typedef struct memory {
     sn_proof *proof;
     const sn_schedule *s;
-    sn_place at;
+    sn_proof_place at;
     int64_t micro_batch;  // of the run
     SN_VEC(int64_t) cuts; // sorted: cell i is [cuts[i], cuts[i + 1])
     cell *cells;
@@ -184,7 +184,7 @@ static const char *name_of(const memory *m, int64_t buffer) {
 
 static const char *where_of(const memory *m, const access *a) {
     if (a->instr == FROM_OUTSIDE) return "the runtime";
-    sn_place place = m->at;
+    sn_proof_place place = m->at;
     place.run = (size_t)a->run, place.instr = (size_t)a->instr;
     return sn_proof_where(m->proof, &place);
 }

@@ -18,7 +18,7 @@ typedef struct stream {
 } stream;
 
 typedef struct process { // a rank of a class
-    sn_place at;
+    sn_proof_place at;
     stream streams[SN_STREAM_COUNT];
     bool *events; // of the run
 } process;
@@ -26,7 +26,7 @@ typedef struct process { // a rank of a class
 typedef struct message {
     int64_t from, to, channel, part;
     const sn_do_transfer *sent;
-    sn_place place;
+    sn_proof_place place;
     bool taken;
 } message;
 
@@ -47,7 +47,7 @@ static const sn_instr *instr_of(const order *o, const process *p, const stream *
 }
 
 static const char *where(const order *o, const process *p, size_t instr) {
-    sn_place place = p->at;
+    sn_proof_place place = p->at;
     place.instr = instr;
     return sn_proof_where(o->proof, &place);
 }
@@ -63,7 +63,7 @@ static int64_t part_of(const process *p) {
 
 static void send(order *o, const process *p, const stream *s) {
     const sn_do_transfer *t = &instr_of(o, p, s)->transfer;
-    sn_place place = p->at;
+    sn_proof_place place = p->at;
     place.instr = s->next;
     sn_vec_push(&o->messages, (message){p->at.class, t->peer, t->channel, part_of(p), t, place, false});
 }
@@ -207,8 +207,8 @@ void sn_proof_order(sn_proof *proof, const char *name) {
     order o = {.proof = proof, .count = proof->all->classes.count};
     o.processes = sn_alloc(o.count * sizeof *o.processes);
     for (size_t c = 0; c < o.count; c++) {
-        o.processes[c].at =
-            (sn_place){.class = (int64_t)c, .sequence = sn_schedule_sequence(&proof->all->classes.items[c], name)};
+        o.processes[c].at = (sn_proof_place){.class = (int64_t)c,
+                                             .sequence = sn_schedule_sequence(&proof->all->classes.items[c], name)};
         start_run(&o, &o.processes[c]);
     }
     bool done = false;

@@ -10,18 +10,18 @@ typedef struct sn_proof {
 } sn_proof;
 
 // A place in the unrolled schedule.
-typedef struct sn_place {
+typedef struct sn_proof_place {
     int64_t class;
     const sn_sequence *sequence;
     size_t run, instr;
-} sn_place;
+} sn_proof_place;
 
 // "gemm #12 of stage1.backward (/h.0/mlp/c_fc/MatMul <- autodiff), micro-batch 2, rank class 1". Lives in the arena.
-const char *sn_proof_where(const sn_proof *proof, const sn_place *place);
+const char *sn_proof_where(const sn_proof *proof, const sn_proof_place *place);
 void sn_proof_tell(sn_proof *proof, sn_finding_kind kind, const char *format, ...) SN_PRINTF(3, 4);
 
 // The program of a run.
-static inline const sn_program *sn_proof_program(const sn_proof *proof, const sn_place *place) {
+static inline const sn_program *sn_proof_program(const sn_proof *proof, const sn_proof_place *place) {
     const sn_schedule *s = &proof->all->classes.items[place->class];
     return &s->programs.items[place->sequence->runs.items[place->run].program];
 }

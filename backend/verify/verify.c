@@ -21,7 +21,7 @@ const char *sn_finding_name(sn_finding_kind kind) {
     return names[kind];
 }
 
-const char *sn_proof_where(const sn_proof *proof, const sn_place *place) {
+const char *sn_proof_where(const sn_proof *proof, const sn_proof_place *place) {
     const sn_schedule *s = &proof->all->classes.items[place->class];
     const sn_sequence_run *run = &place->sequence->runs.items[place->run];
     sn_str text = {0};

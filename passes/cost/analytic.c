@@ -22,13 +22,13 @@ static sn_rate rate_of(sn_dtype dtype) {
     }
 }
 
-static double stream_seconds(const sn_device *device, const sn_curve *curve, double bytes) {
+static double stream_seconds(const sn_device_kind *device, const sn_curve *curve, double bytes) {
     return (bytes + (bytes > 0 ? curve->ramp_bytes : 0)) / (device->memory_bandwidth * curve->stream);
 }
 
 // One tile shape and one cut of K over `cuts` cores.
-static double tiled(const sn_device *device, const sn_curve *curve, double rate, int64_t batch, int64_t m, int64_t n,
-                    int64_t k, int tile_m, int tile_n, int cuts) {
+static double tiled(const sn_device_kind *device, const sn_curve *curve, double rate, int64_t batch, int64_t m,
+                    int64_t n, int64_t k, int tile_m, int tile_n, int cuts) {
     double tiles = (double)batch * (double)((m + tile_m - 1) / tile_m) * (double)((n + tile_n - 1) / tile_n) * cuts;
     double waves = ceil(tiles / device->cores), area = (double)tile_m * tile_n;
     double steps = ceil((double)k / cuts / 32) * 32 + curve->tile_ramp;
@@ -38,7 +38,7 @@ static double tiled(const sn_device *device, const sn_curve *curve, double rate,
     return seconds + partials / (device->memory_bandwidth * curve->stream);
 }
 
-double sn_cost_matmul(const sn_device *device, sn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
+double sn_cost_matmul(const sn_device_kind *device, sn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
     static const struct { int m, n; } tile[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}};
     const sn_curve *curve = device->curve;
     double rate = device->flops[rate_of(dtype)], width = (double)sn_dtype_bytes(dtype), best = INFINITY;
@@ -69,12 +69,12 @@ static product product_of(const sn_op *op) {
     return p;
 }
 
-static double matmul_seconds(const sn_device *device, const sn_op *op) {
+static double matmul_seconds(const sn_device_kind *device, const sn_op *op) {
     product p = product_of(op);
     return sn_cost_matmul(device, op->operands[0]->type.dtype, p.batch, p.m, p.n, p.k);
 }
 
-static double attention_seconds(const sn_device *device, const sn_op *op, sn_work work) {
+static double attention_seconds(const sn_device_kind *device, const sn_op *op, sn_work work) {
     const sn_curve *curve = device->curve;
     double keys = (double)op->operands[1]->type.dim[2];
     double efficiency = curve->attention[op->kind == SN_OP_ATTENTION_GRAD] * keys / (keys + curve->attention_ramp);
@@ -84,7 +84,7 @@ static double attention_seconds(const sn_device *device, const sn_op *op, sn_wor
 
 // A fused kernel streams. A contraction that the CPU's runtime has no library call for is in one, too; other devices
 // have a library for it.
-static double kernel_seconds(const sn_device *device, const sn_op *op, sn_work work) {
+static double kernel_seconds(const sn_device_kind *device, const sn_op *op, sn_work work) {
     const sn_curve *curve = device->curve;
     sn_arena scratch = {0};
     double seconds = 0;
@@ -99,7 +99,7 @@ static double kernel_seconds(const sn_device *device, const sn_op *op, sn_work w
     return (seconds > 0 ? fmax(seconds, rest) : rest) + curve->start;
 }
 
-double sn_analytic_op(const sn_device *device, const sn_op *op, sn_work work) {
+double sn_analytic_op(const sn_device_kind *device, const sn_op *op, sn_work work) {
     const sn_curve *curve = device->curve;
     if (sn_op_is_free(op->kind)) return 0;
     if (op->kind == SN_OP_KERNEL) return kernel_seconds(device, op, work);

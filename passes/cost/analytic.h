@@ -5,5 +5,5 @@
 bool sn_op_is_contraction(sn_op_kind kind);
 bool sn_op_is_free(sn_op_kind kind); // views, constants and marks of the schedule take no time
 
-double sn_analytic_op(const sn_device *device, const sn_op *op, sn_work work);
-double sn_analytic_collective(const sn_device *device, sn_op_kind kind, double bytes, const sn_group *group);
+double sn_analytic_op(const sn_device_kind *device, const sn_op *op, sn_work work);
+double sn_analytic_collective(const sn_device_kind *device, sn_op_kind kind, double bytes, const sn_group *group);

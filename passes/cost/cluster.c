@@ -35,7 +35,7 @@ bool sn_cluster_preset(const char *name, int64_t n, sn_cluster *out) {
         if (strcmp(p->name, name) != 0) continue;
         sn_cluster cluster = {.n_kinds = 1};
         snprintf(cluster.name, sizeof cluster.name, "%s:%" PRId64, name, n);
-        const sn_device *device = sn_device_find(p->device);
+        const sn_device_kind *device = sn_device_kind_find(p->device);
         cluster.nodes[0] = (sn_nodes){.count = p->devices ? n : 1,
                                       .devices = p->devices ? p->devices : n,
                                       .device = device,

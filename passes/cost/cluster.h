@@ -13,7 +13,7 @@ enum { SN_MAX_LEVELS = 6, SN_MAX_NODE_KINDS = 32 };
 typedef struct sn_nodes {
     int64_t count;
     int64_t devices; // of each node
-    const sn_device *device;
+    const sn_device_kind *device;
     double memory; // bytes of each device that a program may use
 } sn_nodes;
 

@@ -105,10 +105,10 @@ static void read_nodes(reader *r, int index, const json_t *json, sn_cluster *clu
     if ((value = json_object_get(json, "devices"))) nodes.devices = read_count(r, member, value);
     snprintf(member, sizeof member, "%s.device", path);
     const char *name = json_string_value(json_object_get(json, "device"));
-    nodes.device = name ? sn_device_find(name) : NULL;
+    nodes.device = name ? sn_device_kind_find(name) : NULL;
     if (!nodes.device) {
         sn_arena scratch = {0};
-        const char *help = sn_arena_printf(&scratch, "kinds: %s", sn_device_names(&scratch));
+        const char *help = sn_arena_printf(&scratch, "kinds: %s", sn_device_kind_names(&scratch));
         fail(r, member, help, name ? "device '%s' is not known" : "nodes need a device kind, \"device\"", name);
         sn_arena_free(&scratch);
         return;

@@ -48,7 +48,7 @@ static double all_to_all(double bytes, const sn_group *group) {
     return seconds;
 }
 
-double sn_analytic_collective(const sn_device *device, sn_op_kind kind, double bytes, const sn_group *group) {
+double sn_analytic_collective(const sn_device_kind *device, sn_op_kind kind, double bytes, const sn_group *group) {
     if (group->ranks < 2 || bytes <= 0) return 0;
     double issue = device->curve->library_issue, ranks = (double)group->ranks;
     if (kind == SN_OP_ALL_TO_ALL) return issue + all_to_all(bytes, group);

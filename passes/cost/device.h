@@ -32,7 +32,7 @@ typedef struct sn_curve {
     double workspace;     // bytes that libraries keep on the device
 } sn_curve;
 
-typedef struct sn_device {
+typedef struct sn_device_kind {
     const char *name;
     const sn_curve *curve;       // of its architecture
     double memory;               // bytes
@@ -41,9 +41,9 @@ typedef struct sn_device {
     double memory_bandwidth;     // bytes per second
     int cores;                   // SMs; of a CPU 1: a library runs it as one
     double host_link;            // bytes per second to and from the host, each way
-} sn_device;
+} sn_device_kind;
 
-const sn_device *sn_device_find(const char *name); // NULL when it is not known
-const sn_device *sn_device_at(size_t index);       // NULL behind the last: for messages and tables
+const sn_device_kind *sn_device_kind_find(const char *name); // NULL when it is not known
+const sn_device_kind *sn_device_kind_at(size_t index);       // NULL behind the last: for messages and tables
 // The names, comma-separated, in scratch memory.
-const char *sn_device_names(sn_arena *scratch);
+const char *sn_device_kind_names(sn_arena *scratch);

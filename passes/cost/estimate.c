@@ -72,7 +72,7 @@ static void print_largest(sn_str *out, total t) {
 }
 
 static void run(sn_module *module, sn_pass_context *context) {
-    sn_cost_model model = {.device = sn_device_find("cpu"), .plugins = context->plugins, .diags = context->diags};
+    sn_cost_model model = {.device = sn_device_kind_find("cpu"), .plugins = context->plugins, .diags = context->diags};
     for (size_t i = 0; i < module->funcs.count; i++) {
         const sn_func *func = module->funcs.data[i];
         if (func->is_body) continue;

@@ -5,21 +5,17 @@
 
 #include <math.h>
 
-double sn_memory_total(const sn_memory *m) {
-    return m->parameters + m->gradients + m->optimizer + m->activations + m->transient + m->buffers;
-}
-
 // Seconds of `work` that `cover` does not hide.
 static double exposed(double work, double cover) {
     return fmax(0, work - cover);
 }
 
-sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_stage *stages) {
+sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_step_stage *stages) {
     sn_step step = {0};
     double sum = 0, slowest = 0, message = 0, tail = 0;
     int last = 0;
     for (int s = 0; s < pipeline->stages; s++) {
-        const sn_stage *stage = &stages[s];
+        const sn_step_stage *stage = &stages[s];
         double both = stage->forward + stage->backward;
         sum += both;
         if (both > slowest) slowest = both;

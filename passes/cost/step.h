@@ -1,28 +1,20 @@
 // A training step under a plan: seconds, and bytes by class, from what each pipeline stage costs. Whoever knows the
-// stages (transformer.h, from a shape) fills sn_stage; this file knows schedules and what may hide behind what. Closed
-// forms: they are what the simulator gives for equal micro-batches.
+// stages (transformer.h, from a shape) fills sn_step_stage; this file knows schedules and what may hide behind what.
+// Closed forms: they are what the simulator gives for equal micro-batches.
 #pragma once
 #include "passes/cost/cost.h"
+#include "passes/cost/memory.h"
 #include "passes/partition/plan.h"
 
-// Bytes of one device.
-typedef struct sn_memory {
-    double parameters, gradients, optimizer;
-    double activations; // saved for the backward pass, of all micro-batches in flight
-    double transient;   // alive inside one block: gradients of activations, logits, rematerialised values
-    double buffers;     // of communication: gathered parameters, messages
-} sn_memory;
-double sn_memory_total(const sn_memory *memory);
-
 // One pipeline stage, of one rank.
-typedef struct sn_stage {
+typedef struct sn_step_stage {
     double forward, backward; // seconds of a micro-batch, with what the stage's own collectives expose
     double reduce;            // seconds of the gradients' reduction over data-parallel ranks
     double gather;            // seconds of gathering updated parameters (ZeRO-1, 2)
     double update;            // seconds of the optimizer
     double message;           // seconds of one message to the next stage
     sn_memory memory;
-} sn_stage;
+} sn_step_stage;
 
 typedef struct sn_pipeline_shape {
     int stages, chunks; // chunks: model chunks of a stage, interleaved 1F1B when above 1
@@ -38,4 +30,4 @@ typedef struct sn_step {
     sn_memory memory;                                 // of the stage that needs the most
     int fullest;                                      // that stage
 } sn_step;
-sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_stage *stages);
+sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_step_stage *stages);

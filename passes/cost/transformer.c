@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "passes/cost/transformer_ops.h"
+#include "passes/schedule/pipeline_order.h"
 
 #include <math.h>
 
@@ -27,7 +28,7 @@ static double update_bytes(const sn_runtime *runtime) {
 }
 
 static void data_parallel(const sn_transformer_setting *s, const sn_transformer_block *all, double extra,
-                          sn_stage *stage) {
+                          sn_step_stage *stage) {
     const sn_degrees *d = s->degrees;
     const sn_runtime *r = s->runtime;
     double plain = all->parameters, experts = all->expert_parameters, width = (double)sn_dtype_bytes(r->dtype);
@@ -42,7 +43,7 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
                             sn_cost_collective(s->model, SN_OP_ALL_GATHER, width * experts, &s->replicas);
     }
     double owned = plain / share + experts / expert_share;
-    const sn_device *device = s->model->device;
+    const sn_device_kind *device = s->model->device;
     stage->update = owned * update_bytes(r) / (device->memory_bandwidth * device->curve->stream);
     double kept = d->zero >= 3 ? owned : plain + experts, gradients = d->zero >= 2 ? owned : plain + experts;
     stage->memory.parameters = kept * (r->master || d->zero < 3 ? width : 4);
@@ -100,13 +101,10 @@ static void count_blocks(const sn_transformer_setting *s, int i, double n[4]) {
     n[SN_BLOCK_HEAD] = i == stages - 1;
 }
 
-// Micro-batches whose activations stage `i` holds at once, under 1F1B; interleaved, in parts of a stage (Narayanan et
-// al. 2021: warm-up of 2 (stages - i - 1) + (chunks - 1) stages chunks, and the one that runs).
-static double in_flight(const sn_degrees *d, int i) {
-    double stages = (double)d->pipeline, chunks = (double)d->chunks, micro = (double)d->microbatches;
-    double group = d->chunk_group ? (double)d->chunk_group : stages;
-    if (d->chunks <= 1) return fmin(micro, stages - i);
-    return fmin(micro, ((stages - i - 1) * 2 + (chunks - 1) * group + 1) / chunks);
+static double in_flight(const sn_degrees *d, int stage) {
+    sn_pipeline schedule = d->chunks > 1 ? SN_PIPELINE_INTERLEAVED : SN_PIPELINE_1F1B;
+    int group = (int)(d->chunk_group ? d->chunk_group : d->pipeline), chunks = d->chunks > 1 ? (int)d->chunks : 1;
+    return sn_pipeline_in_flight(schedule, (int)d->pipeline, chunks, group, (int)d->microbatches, stage);
 }
 
 // At the end of the forward pass the loss has its logits; then blocks run backwards, each with what it brings back.
@@ -117,7 +115,7 @@ static void activation_memory(const sn_transformer_setting *s, const block_costs
         const sn_transformer_block *c = &costs->kind[k];
         if (n[k] <= 0) continue;
         saved += n[k] * c->saved * (k == SN_BLOCK_HEAD ? 1 : flying);
-        m->transient = fmax(m->transient, c->transient + c->repeated);
+        m->working = fmax(m->working, c->transient + c->repeated);
     }
     m->activations = saved;
     m->buffers = s->model->device->curve->workspace;
@@ -141,8 +139,8 @@ static double message_seconds(const sn_transformer_setting *s, double boundary) 
            sn_cost_collective(s->model, SN_OP_ALL_GATHER, boundary, &s->tensor);
 }
 
-static sn_stage stage_of(const sn_transformer_setting *s, const block_costs *costs, int i) {
-    sn_stage stage = {0};
+static sn_step_stage stage_of(const sn_transformer_setting *s, const block_costs *costs, int i) {
+    sn_step_stage stage = {0};
     sn_transformer_block all = {0};
     double n[4];
     count_blocks(s, i, n);
@@ -165,7 +163,7 @@ static sn_stage stage_of(const sn_transformer_setting *s, const block_costs *cos
 }
 
 void sn_transformer_stages(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
-                           const sn_degrees *degrees, const sn_runtime *runtime, sn_stage *stages) {
+                           const sn_degrees *degrees, const sn_runtime *runtime, sn_step_stage *stages) {
     sn_transformer_setting s = setting_of(model, cluster, shape, degrees, runtime);
     block_costs costs = price_blocks(&s);
     for (int i = 0; i < (int)degrees->pipeline; i++) stages[i] = stage_of(&s, &costs, i);
@@ -173,7 +171,7 @@ void sn_transformer_stages(const sn_cost_model *model, const sn_cluster *cluster
 
 sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
                             const sn_degrees *degrees, const sn_runtime *runtime) {
-    sn_stage *stages = sn_alloc(sizeof *stages * (size_t)degrees->pipeline);
+    sn_step_stage *stages = sn_alloc(sizeof *stages * (size_t)degrees->pipeline);
     sn_transformer_stages(model, cluster, shape, degrees, runtime, stages);
     sn_pipeline_shape pipeline = {.stages = (int)degrees->pipeline,
                                   .chunks = (int)degrees->chunks,

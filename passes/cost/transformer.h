@@ -50,6 +50,6 @@ typedef struct sn_runtime {
 
 // stages[i] of each of degrees->pipeline stages.
 void sn_transformer_stages(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
-                           const sn_degrees *degrees, const sn_runtime *runtime, sn_stage *stages);
+                           const sn_degrees *degrees, const sn_runtime *runtime, sn_step_stage *stages);
 sn_step sn_transformer_step(const sn_cost_model *model, const sn_cluster *cluster, const sn_transformer *shape,
                             const sn_degrees *degrees, const sn_runtime *runtime);

@@ -22,7 +22,7 @@ static char *outline_of(const sn_candidate *c) {
     return text.data;
 }
 
-static json_t *memory_to_json(const sn_memory_classes *m) {
+static json_t *memory_to_json(const sn_memory *m) {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "parameters", m->parameters, "gradients", m->gradients,
                      "optimizer", m->optimizer, "activations", m->activations, "working", m->working, "buffers",
                      m->buffers);
@@ -148,7 +148,7 @@ void sn_report_infeasible(const sn_search_request *request, const sn_search_resu
     const sn_candidate *c = &result->best;
     char *outline = outline_of(c);
     int stage = c->fullest;
-    const sn_memory_classes *m = &c->stages[stage].memory;
+    const sn_memory *m = &c->stages[stage].memory;
     sn_str largest = {0};
     const struct {
         const char *name;

@@ -71,7 +71,7 @@ sn_evaluator *sn_search_evaluator(sn_search *search) {
 
 static void read_cluster(sn_search *s) {
     const sn_cluster *cluster = s->request.cluster;
-    const sn_device *slowest = cluster->nodes[0].device;
+    const sn_device_kind *slowest = cluster->nodes[0].device;
     for (int k = 0; k < cluster->n_kinds; k++)
         if (sn_price_pace(cluster->nodes[k].device) < sn_price_pace(slowest)) slowest = cluster->nodes[k].device;
     s->model = (sn_cost_model){

@@ -3,6 +3,7 @@
 // stages and what each stage computes again. The cost of a candidate is the time of one step; what does not fit in
 // memory is no candidate.
 #pragma once
+#include "passes/cost/memory.h"
 #include "passes/partition/evaluate.h"
 
 typedef enum sn_objective {
@@ -13,20 +14,14 @@ typedef enum sn_objective {
 } sn_objective;
 const char *sn_objective_name(sn_objective objective);
 
-// Bytes of one device.
-typedef struct sn_memory_classes {
-    double parameters, gradients, optimizer, activations, working, buffers;
-} sn_memory_classes;
-double sn_memory_classes_total(const sn_memory_classes *memory);
-
 typedef struct sn_stage_report {
     int first, end; // blocks
     sn_remat remat;
     double forward, backward_input, backward_weight; // seconds of a micro-batch, recomputation and messages included
     double communication, again;                     // of these: over tp and cp and to the next stage; recomputed
     double in_flight;
-    double saved;             // bytes that computing again saves on each device
-    sn_memory_classes memory; // of one of its devices (interleaved: this chunk's; see sn_price)
+    double saved;     // bytes that computing again saves on each device
+    sn_memory memory; // of one of its devices (interleaved: this chunk's; see sn_price)
 } sn_stage_report;
 
 typedef struct sn_candidate {

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-double sn_price_pace(const sn_device *device) {
+double sn_price_pace(const sn_device_kind *device) {
     return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
 }
 
@@ -227,7 +227,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         add_stage(&p, &report, i == x->stages - 1);
         rank_sums *rank = &ranks[i % c->pp];
         rank->seconds += report.forward + report.backward_input + report.backward_weight;
-        rank->lasting += sn_memory_classes_total(&report.memory) - report.memory.working;
+        rank->lasting += sn_memory_total(&report.memory) - report.memory.working;
         rank->working = fmax(rank->working, report.memory.working);
         add_once(s, x->costs, &report, rank);
         if (i == 0 || rank->seconds > p.longest_rank) c->binding = i;

@@ -22,7 +22,7 @@ struct sn_search {
 
 // What kinds of devices are compared by: the peak on the element type of the contractions. Blocks are costed for the
 // slowest kind, a stage on others is faster by the ratio.
-double sn_price_pace(const sn_device *device);
+double sn_price_pace(const sn_device_kind *device);
 // `paces` has room for two numbers a stage where devices differ, and may be NULL where they do not.
 sn_stage_context sn_price_context(sn_search *search, double limit_scale, sn_candidate *candidate,
                                   const sn_block_cost *costs, double *paces);

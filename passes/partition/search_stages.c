@@ -4,6 +4,8 @@
 // bound below (best - least sum) / w.
 #include "passes/partition/search_stages.h"
 
+#include "passes/schedule/pipeline_order.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -38,23 +40,12 @@ static totals sum_blocks(const sn_stage_context *x, int first, int end) {
 }
 
 double sn_candidate_in_flight(const sn_candidate *c, int index) {
-    int rank = index % c->pp;
-    double most = c->microbatches;
-    switch (c->schedule) {
-    case SN_PIPELINE_GPIPE:
-        return most;
-    case SN_PIPELINE_ZERO_BUBBLE:
-        return fmin(most, c->pp);
-    case SN_PIPELINE_INTERLEAVED:
-        return fmin(most * c->chunks, (c->pp - rank - 1) * 2 + (c->chunks - 1) * c->pp + 1) / c->chunks;
-    default:
-        return fmin(most, c->pp - rank);
-    }
+    return sn_pipeline_in_flight(c->schedule, c->pp, c->chunks, c->pp, c->microbatches, index % c->pp);
 }
 
-static sn_memory_classes stage_memory(const sn_stage_context *x, const totals *t, sn_remat remat, double held) {
+static sn_memory stage_memory(const sn_stage_context *x, const totals *t, sn_remat remat, double held) {
     const sn_candidate *c = x->candidate;
-    sn_memory_classes m = {.parameters = t->parameters, .gradients = t->gradients, .optimizer = t->optimizer};
+    sn_memory m = {.parameters = t->parameters, .gradients = t->gradients, .optimizer = t->optimizer};
     if (c->zero >= 1) m.optimizer /= c->dp;
     if (c->zero >= 2) m.gradients /= c->dp;
     if (c->zero >= 3) m.parameters /= c->dp;
@@ -64,10 +55,6 @@ static sn_memory_classes stage_memory(const sn_stage_context *x, const totals *t
     // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.
     if (c->zero >= 3) m.buffers += 2 * t->parameters / fmax(1, x->blocks->n_blocks / (double)x->stages);
     return m;
-}
-
-double sn_memory_classes_total(const sn_memory_classes *m) {
-    return m->parameters + m->gradients + m->optimizer + m->activations + m->working + m->buffers;
 }
 
 static void fill_report(const sn_stage_context *x, int index, int first, int end, const totals *t, sn_remat remat,
@@ -82,8 +69,8 @@ static void fill_report(const sn_stage_context *x, int index, int first, int end
     out->communication =
         t->communication * speed + 2 * message + 2 * x->gather * t->parameters + x->scatter * t->gradients;
     out->memory = stage_memory(x, t, remat, held);
-    sn_memory_classes kept = stage_memory(x, t, SN_REMAT_NONE, held);
-    out->saved = sn_memory_classes_total(&kept) - sn_memory_classes_total(&out->memory);
+    sn_memory kept = stage_memory(x, t, SN_REMAT_NONE, held);
+    out->saved = sn_memory_total(&kept) - sn_memory_total(&out->memory);
 }
 
 // Seconds of a stage with these sums; INFINITY, and the rematerialisation of least memory, when nothing fits.
@@ -93,8 +80,8 @@ static double cost_of(const sn_stage_context *x, int index, const totals *t, sn_
     double best = INFINITY, least = INFINITY;
     for (int r = (int)x->least_remat; r < SN_REMAT_COUNT && !isfinite(best); r++) {
         // In the order of the enumeration each saves more and takes longer.
-        sn_memory_classes memory = stage_memory(x, t, (sn_remat)r, held);
-        double bytes = sn_memory_classes_total(&memory);
+        sn_memory memory = stage_memory(x, t, (sn_remat)r, held);
+        double bytes = sn_memory_total(&memory);
         if (bytes < least && !isfinite(best)) least = bytes, *chosen = (sn_remat)r;
         if (bytes <= limit) best = t->again[r], *chosen = (sn_remat)r;
     }
@@ -114,7 +101,7 @@ double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, s
 double sn_stage_with(const sn_stage_context *x, int index, int first, int end, sn_remat remat, sn_stage_report *out) {
     totals t = sum_blocks(x, first, end);
     fill_report(x, index, first, end, &t, remat, out);
-    return sn_memory_classes_total(&out->memory);
+    return sn_memory_total(&out->memory);
 }
 
 static double block_seconds(const sn_stage_context *x, int block) {

@@ -25,8 +25,7 @@ double sn_stage_cost(const sn_stage_context *context, int index, int first, int 
 // The same with a given rematerialisation, whether it fits or not; returns the bytes of the report.
 double sn_stage_with(const sn_stage_context *context, int index, int first, int end, sn_remat remat,
                      sn_stage_report *out);
-// Micro-batches that a stage holds at once, as passes/schedule/pipeline_order.c orders them. A chunk of an interleaved
-// rank counts its share of what the rank holds.
+// Micro-batches that a stage holds at once (sn_pipeline_in_flight of its rank).
 double sn_candidate_in_flight(const sn_candidate *candidate, int index);
 // Cuts of about equal time; cut[stages] = n_blocks.
 void sn_stages_even(const sn_stage_context *context, int *cut);

@@ -15,6 +15,8 @@
 
 #include "base/bug.h"
 
+#include <math.h>
+
 static void add(sn_pipeline_order *out, sn_run_kind kind, int micro_batch, int chunk) {
     sn_vec_push(out, (sn_pipeline_run){kind, micro_batch, chunk});
 }
@@ -76,14 +78,15 @@ void sn_pipeline_order_of(sn_pipeline schedule, int ranks, int chunks, int micro
     }
 }
 
-int sn_pipeline_in_flight(const sn_pipeline_order *order, int chunk) {
-    int now = 0, most = 0;
-    for (size_t i = 0; i < order->count; i++) {
-        const sn_pipeline_run *run = &order->data[i];
-        if (run->chunk != chunk) continue;
-        now += run->kind == SN_RUN_FORWARD;
-        if (now > most) most = now;
-        now -= run->kind == SN_RUN_BACKWARD || run->kind == SN_RUN_BACKWARD_WEIGHT;
+double sn_pipeline_in_flight(sn_pipeline schedule, int ranks, int chunks, int group, int microbatches, int rank) {
+    double most = microbatches;
+    switch (schedule) {
+    case SN_PIPELINE_GPIPE:
+        return most;
+    case SN_PIPELINE_ZERO_BUBBLE:
+        return fmin(most, ranks);
+    default:
+        if (chunks == 1) return fmin(most, ranks - rank);
+        return fmin(most, ((ranks - rank - 1) * 2 + (chunks - 1) * group + 1) / (double)chunks);
     }
-    return most;
 }

@@ -24,5 +24,8 @@ typedef SN_VEC(sn_pipeline_run) sn_pipeline_order;
 // SN_PIPELINE_INTERLEAVED, which is at its best with a multiple of `ranks` micro-batches.
 void sn_pipeline_order_of(sn_pipeline schedule, int ranks, int chunks, int microbatches, int rank,
                           sn_pipeline_order *out);
-// The most micro-batches of one chunk of a rank that have begun forward and not ended backward at one time.
-int sn_pipeline_in_flight(const sn_pipeline_order *order, int chunk);
+// The most micro-batches that have begun forward on the rank and not ended backward at one time, in this order; with
+// chunks, their parts on a chunk count as a share of the rank. `group` is how many micro-batches run one chunk in a
+// row: `ranks` in the orders of this file, frameworks may take others. A bound where chunks meet a last group that is
+// not full.
+double sn_pipeline_in_flight(sn_pipeline schedule, int ranks, int chunks, int group, int microbatches, int rank);

@@ -148,7 +148,7 @@ bool memory_ci_row(const csv_row *row, double *bytes) {
     sn_runtime runtime = runtime_of(row);
     if (shape.layers < 1 || shape.hidden < 1 || shape.sequence < 1 || d.pipeline < 1 || d.data < 1) return false;
     sn_cost_model model = {.device = cluster.nodes[0].device};
-    sn_stage *stages = sn_alloc(sizeof *stages * (size_t)d.pipeline);
+    sn_step_stage *stages = sn_alloc(sizeof *stages * (size_t)d.pipeline);
     sn_transformer_stages(&model, &cluster, &shape, &d, &runtime, stages);
     *bytes = sn_memory_total(&stages[d.pipeline - 1].memory);
     sn_free(stages);

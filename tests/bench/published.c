@@ -46,7 +46,7 @@ static bool set_field(sn_curve *curve, const char *field, double value) {
 }
 
 // The device with the constants that --set replaces, and a link's by "link.FIELD".
-static void adjust(void *user, sn_device *device, sn_curve *curve, sn_cluster *cluster) {
+static void adjust(void *user, sn_device_kind *device, sn_curve *curve, sn_cluster *cluster) {
     const options *o = user;
     (void)device;
     for (int i = 0; i < o->n_set; i++) {

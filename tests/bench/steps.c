@@ -187,7 +187,7 @@ static sn_runtime runtime_of(const csv_row *row, const framework *f, const sn_de
 }
 
 // The nodes of a row: those of the device's preset, with the network that the row states.
-static bool cluster_of(const csv_row *row, sn_cluster *out, sn_device *device) {
+static bool cluster_of(const csv_row *row, sn_cluster *out, sn_device_kind *device) {
     const char *gpu = csv_get(row, "gpu");
     const named_device *found = NULL;
     for (size_t i = 0; i < sizeof devices / sizeof *devices && !found; i++)
@@ -202,14 +202,14 @@ static bool cluster_of(const csv_row *row, sn_cluster *out, sn_device *device) {
     out->nodes[0].devices = node;
     double nominal = csv_number(row, "inter_node_GBps_per_node", 0) * 1e9;
     if (nominal > 0 && out->n_levels > 1) out->level[1].beta = 0.88 * nominal / (double)node;
-    *device = *sn_device_find(found->device);
+    *device = *sn_device_kind_find(found->device);
     return true;
 }
 
 bool steps_predict(const csv_row *row, micro_adjust adjust, void *user, sn_step *out) {
     const framework *f = framework_of(csv_get(row, "source_id"));
     sn_cluster cluster;
-    sn_device device;
+    sn_device_kind device;
     sn_curve curve;
     if (has(csv_get(row, "precision"), "FP4")) return false; // no rate is known for it
     if (!f || !cluster_of(row, &cluster, &device)) return false;

@@ -158,7 +158,7 @@ static void a_perceptron_is_cut_in_columns_then_rows(void **state) {
     sn_cluster cluster;
     assert_true(sn_cluster_preset("local", 2, &cluster));
     for (int i = 0; i < cluster.n_levels; i++) cluster.level[i].alpha = 0, cluster.level[i].beta /= 100;
-    sn_device slow = *cluster.nodes[0].device;
+    sn_device_kind slow = *cluster.nodes[0].device;
     for (int r = 0; r < SN_RATE_COUNT; r++) slow.flops[r] /= 1000;
     sn_cost_model costs = {.device = &slow, .diags = &m.diags};
     sn_evaluator *e = sn_evaluator_new(&m.blocks, &cluster, &costs);

@@ -258,7 +258,7 @@ static void interleaved_ranks_fit(void **state) {
             double bytes = 0, none = 0, working = 0, working_none = 0;
             for (int s = rank; s < 4; s += 2) {
                 sn_stage_report plain;
-                bytes += sn_memory_classes_total(&stages[s].memory) - stages[s].memory.working;
+                bytes += sn_memory_total(&stages[s].memory) - stages[s].memory.working;
                 working = fmax(working, stages[s].memory.working);
                 none += sn_stage_with(&t.context, s, cut[s], cut[s + 1], SN_REMAT_NONE, &plain);
                 none -= plain.memory.working;

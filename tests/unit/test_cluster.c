@@ -209,10 +209,10 @@ static void test_costs_rise(void **state) {
                 before = now;
             }
         }
-    for (size_t i = 0; sn_device_at(i); i++) {
+    for (size_t i = 0; sn_device_kind_at(i); i++) {
         double before = 0;
         for (int64_t n = 64; n <= 16384; n *= 2) {
-            double now = sn_cost_matmul(sn_device_at(i), SN_BF16, 1, n, n, n);
+            double now = sn_cost_matmul(sn_device_kind_at(i), SN_BF16, 1, n, n, n);
             assert_true(now >= before);
             before = now;
         }

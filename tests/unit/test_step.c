@@ -14,7 +14,7 @@
 enum { MOST_STAGES = 8, MOST_MICRO = 32 };
 
 // The oracle: 1F1B played through. Stage s runs min(M, stages - s) forwards, then backwards and forwards in turn.
-static double play_1f1b(int stages, int micro, const sn_stage *stage) {
+static double play_1f1b(int stages, int micro, const sn_step_stage *stage) {
     static double forward[MOST_STAGES][MOST_MICRO], backward[MOST_STAGES][MOST_MICRO];
     int f[MOST_STAGES] = {0}, b[MOST_STAGES] = {0};
     double now[MOST_STAGES] = {0};
@@ -46,8 +46,8 @@ static void test_1f1b(void **state) {
     (void)state;
     for (int stages = 1; stages <= MOST_STAGES; stages++)
         for (int micro = 1; micro <= MOST_MICRO; micro++) {
-            sn_stage stage[MOST_STAGES] = {0};
-            for (int s = 0; s < stages; s++) stage[s] = (sn_stage){.forward = 1.25, .backward = 2.5};
+            sn_step_stage stage[MOST_STAGES] = {0};
+            for (int s = 0; s < stages; s++) stage[s] = (sn_step_stage){.forward = 1.25, .backward = 2.5};
             sn_pipeline_shape pipeline = {.stages = stages, .chunks = 1, .microbatches = micro};
             double played = play_1f1b(stages, micro, stage), said = sn_step_of(&pipeline, stage).seconds;
             assert_true(fabs(played - said) <= 1e-9 * played);
@@ -58,9 +58,9 @@ static void test_1f1b(void **state) {
 static void test_1f1b_uneven(void **state) {
     (void)state;
     for (int slow = 0; slow < 4; slow++) {
-        sn_stage stage[4] = {0};
+        sn_step_stage stage[4] = {0};
         for (int s = 0; s < 4; s++)
-            stage[s] = (sn_stage){.forward = s == slow ? 1.5 : 1, .backward = s == slow ? 3 : 2};
+            stage[s] = (sn_step_stage){.forward = s == slow ? 1.5 : 1, .backward = s == slow ? 3 : 2};
         sn_pipeline_shape pipeline = {.stages = 4, .chunks = 1, .microbatches = 16};
         double played = play_1f1b(4, 16, stage), said = sn_step_of(&pipeline, stage).seconds;
         if (said < played * (1 - 1e-9) || said > 1.07 * played) fail_msg("stage %d: %g, played %g", slow, said, played);
@@ -70,8 +70,8 @@ static void test_1f1b_uneven(void **state) {
 // Interleaved: the bubble is (stages - 1) / (chunks x micro-batches) of the work (Narayanan et al. 2021, section 2.2).
 static void test_interleaved_bubble(void **state) {
     (void)state;
-    sn_stage stage[4] = {0};
-    for (int s = 0; s < 4; s++) stage[s] = (sn_stage){.forward = 1, .backward = 2};
+    sn_step_stage stage[4] = {0};
+    for (int s = 0; s < 4; s++) stage[s] = (sn_step_stage){.forward = 1, .backward = 2};
     for (int chunks = 1; chunks <= 4; chunks++) {
         sn_pipeline_shape pipeline = {.stages = 4, .chunks = chunks, .microbatches = 8};
         sn_step step = sn_step_of(&pipeline, stage);
@@ -82,7 +82,7 @@ static void test_interleaved_bubble(void **state) {
 
 static void test_overlap_hides(void **state) {
     (void)state;
-    sn_stage stage = {.forward = 1, .backward = 2, .reduce = 1.5, .gather = 0.5, .update = 0.25};
+    sn_step_stage stage = {.forward = 1, .backward = 2, .reduce = 1.5, .gather = 0.5, .update = 0.25};
     sn_pipeline_shape pipeline = {.stages = 1, .chunks = 1, .microbatches = 4};
     assert_true(sn_step_of(&pipeline, &stage).seconds == 4 * 3 + 1.5 + 0.5 + 0.25);
     pipeline.overlap_reduce = pipeline.overlap_gather = true;
