@@ -15,8 +15,9 @@ static sn_transformer_setting setting_of(const sn_cost_model *model, const sn_cl
     s.context = sn_cluster_group(cluster, 0, d->context, inner);
     s.expert = sn_cluster_group(cluster, 0, d->expert, inner);
     s.data = sn_cluster_group(cluster, 0, d->data * d->context, inner);
-    int64_t replicas = d->data * d->context / d->expert;
-    s.replicas = sn_cluster_group(cluster, 0, replicas > 0 ? replicas : 1, inner * d->expert);
+    // Experts cut the ranks of a stage their own way: `holders` ranks have one copy of all experts.
+    int64_t holders = d->expert * (d->expert_tensor ? d->expert_tensor : d->tensor), replicas = all / holders;
+    s.replicas = sn_cluster_group(cluster, 0, replicas > 0 ? replicas : 1, holders);
     s.next = d->pipeline > 1 ? sn_cluster_group(cluster, 0, 2, all) : (sn_group){.ranks = 1};
     return s;
 }
@@ -48,7 +49,7 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
     double kept = d->zero >= 3 ? owned : plain + experts, gradients = d->zero >= 2 ? owned : plain + experts;
     stage->memory.parameters = kept * (r->master || d->zero < 3 ? width : 4);
     stage->memory.gradients = gradients * r->gradient_bytes;
-    stage->memory.optimizer = owned * (r->master ? 12 + r->gradient_copy : 8);
+    stage->memory.optimizer = owned * ((r->master ? 12 + r->gradient_copy : 8) + r->left_behind);
 }
 
 // ZeRO-3: seconds of moving a layer's parameters or gradients. Without flat buffers each rank's part is one copy that
@@ -117,8 +118,11 @@ static void activation_memory(const sn_transformer_setting *s, const block_costs
         saved += n[k] * c->saved * (k == SN_BLOCK_HEAD ? 1 : flying);
         m->working = fmax(m->working, c->transient + c->repeated);
     }
+    if (s->runtime->pairs_blocks)
+        saved += fmax(n[SN_BLOCK_DENSE] > 0 ? costs->kind[SN_BLOCK_DENSE].saved : 0,
+                      n[SN_BLOCK_MIXTURE] > 0 ? costs->kind[SN_BLOCK_MIXTURE].saved : 0);
     m->activations = saved;
-    m->buffers = s->model->device->curve->workspace;
+    m->buffers = s->runtime->workspace > 0 ? s->runtime->workspace : s->model->device->curve->workspace;
     // Where kernels add a weight's gradient to the kept one, autograd still wants a tensor of its shape: one per shape.
     if (s->runtime->placeholders)
         m->buffers += width * fmax(n[SN_BLOCK_DENSE] > 0 ? costs->kind[SN_BLOCK_DENSE].weights : 0,

@@ -37,8 +37,12 @@ typedef struct sn_runtime {
     double gradient_bytes; // of one parameter's gradient, as it is kept
     double reduce_bytes;   // as it travels
     double gradient_copy;  // bytes of a copy of the gradients that the optimizer keeps
+    double softmax_bytes;  // of a score after softmax, as it is saved where scores are in memory; 0: of the dtype
+    double workspace;      // bytes that its libraries keep on the device; 0: the device's figure
+    double left_behind;    // bytes of an owned parameter that loading a checkpoint leaves until the host's garbage goes
     bool gather_tokens;    // experts get all tokens of their group and pick, in place of an all-to-all
     bool placeholders;     // gradients are added in place, with a placeholder per shape of weight
+    bool pairs_blocks;     // a block runs backwards beside another micro-batch's forwards: one more is alive
     bool overlap_tensor;   // tensor-parallel collectives hide behind products, in chunks
     bool overlap_messages, overlap_reduce, overlap_gather;
     bool captured;         // a CUDA graph: the host issues nothing

@@ -173,7 +173,8 @@ static void plain_attention(trace *t, double heads, double head) {
     pointwise(t, BACKWARD, scores, 2, 1, dtype, SN_OP_NEG);
     matrices(t, BACKWARD, dtype, batch, length, head, length);
     matrices(t, BACKWARD, dtype, batch, length, head, length);
-    t->saved_core += scores * (width(t) + (t->shape->dropout ? width(t) + 1 : 0));
+    double softmax = t->runtime->softmax_bytes > 0 ? t->runtime->softmax_bytes : width(t);
+    t->saved_core += scores * (softmax + (t->shape->dropout ? width(t) + 1 : 0));
     t->transient = fmax(t->transient, 2 * scores * width(t));
 }
 

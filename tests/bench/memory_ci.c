@@ -83,35 +83,83 @@ static sn_degrees degrees_of(const csv_row *row) {
     if (d.chunks < 1) d.chunks = 1;
     double ranks = csv_number(row, "gpus", 0) / (double)(d.tensor * d.context * d.pipeline);
     if ((double)d.data < ranks) d.data = (int64_t)ranks;
-    if (d.data < d.expert) d.data = d.expert; // expert-parallel ranks are data-parallel ones
+    // The ranks of a stage hold all experts at least once.
+    int64_t holders = d.expert * (d.expert_tensor ? d.expert_tensor : d.tensor), inner = d.tensor * d.context;
+    if (d.data * inner < holders) d.data = (holders + inner - 1) / inner;
     d.chunk_group = (int64_t)argument_number(row, "microbatch-group-size-per-virtual-pipeline-stage", 0);
     return d;
 }
 
+// Tests that run twice, the second time from the first one's checkpoint, have the second run's figures apart.
+static bool is_resumed(const csv_row *row) {
+    const char *platform = csv_get(row, "platform");
+    size_t n = strlen(platform);
+    return n > 4 && strcmp(platform + n - 4, "_2nd") == 0;
+}
+
+static bool has_engine(const csv_row *row) {
+    return strcmp(csv_get(row, "transformer_impl"), "transformer_engine") == 0;
+}
+
+// Megatron-LM's deterministic mode, in which its tests run, refuses flash attention and the fused cross entropy.
+static bool is_deterministic(const csv_row *row) {
+    return !argument_is(row, "attention-backend", "flash") && !argument_is(row, "cross-entropy-loss-fusion", "true");
+}
+
+// Rows say neither the image they ran in nor, often, the attention back end. Transformer Engine takes the best that is
+// there and allowed. In deterministic mode below compute capability 9 cuDNN's fused attention is not; what remains is
+// FlashAttention from 2.4.1 on, or scores in memory. The images of `dev` follow NVIDIA's newest; those of `lts` were
+// PyTorch 24.01's, whose FlashAttention is older, and are now 25.09's. Machines called dracooci were used before the
+// change, resumed runs have been recorded apart since; for the others the larger is promised.
+static sn_attention attention_of(const csv_row *row, bool ampere) {
+    char backend[64];
+    if (!has_engine(row)) return SN_ATTENTION_PLAIN;
+    if (argument_is(row, "use-flash-attn", "true")) return SN_ATTENTION_TUNED;
+    if (*argument(row, "attention-backend", backend) && strcmp(backend, "auto") != 0)
+        return strcmp(backend, "unfused") == 0 || strcmp(backend, "local") == 0 ? SN_ATTENTION_PLAIN
+                                                                                : SN_ATTENTION_TUNED;
+    bool maybe_old = strcmp(csv_get(row, "env"), "lts") == 0 && !is_resumed(row);
+    return maybe_old && ampere && is_deterministic(row) ? SN_ATTENTION_PLAIN : SN_ATTENTION_TUNED;
+}
+
+// Bytes of a logit that the loss keeps beside the logits. Transformer Engine's fusion works in place; BERT's loss is
+// given an f32 copy and makes one of its own. Megatron-LM's fusion needs two, and PyTorch's compiler writes what was
+// meant to be changed in place to new tensors, up to two more (megatron/core/fusions/fused_cross_entropy.py says when).
+static double loss_bytes_of(const csv_row *row) {
+    if (strcmp(csv_get(row, "suite"), "bert") == 0) return 8;
+    if (!argument_is(row, "cross-entropy-loss-fusion", "true")) return 4;
+    return argument_is(row, "cross-entropy-fusion-impl", "te") ? 0 : 16;
+}
+
+// What libraries keep: cuBLAS one workspace for each stream that multiplies (the tests' CUBLAS_WORKSPACE_CONFIG for
+// determinism is 32 MiB, the default before Hopper 8.125), Transformer Engine one of its own (4 MiB before Hopper) and
+// four for grouped products, one per stream. The batch and its mask are about 20 MB.
+static double workspace_of(const csv_row *row, bool ampere) {
+    const double mib = 1 << 20;
+    double blas = ampere && !is_deterministic(row) ? 8.125 * mib : 32 * mib, engine = ampere ? 4 * mib : 32 * mib;
+    double bytes = 2 * blas + 20e6;
+    if (argument_is(row, "overlap-moe-expert-parallel-comm", "true")) bytes += 2 * blas;
+    bool grouped = has_engine(row) && argument_is(row, "moe-grouped-gemm", "true");
+    return bytes + engine * (grouped ? 5 : 1);
+}
+
 // Megatron-LM keeps f32 gradients for bf16; for fp16 the optimizer copies them to f32.
-static sn_runtime runtime_of(const csv_row *row) {
-    bool bf16 = csv_number(row, "bf16", 0) > 0,
-         engine = strcmp(csv_get(row, "transformer_impl"), "transformer_engine") == 0;
+static sn_runtime runtime_of(const csv_row *row, bool ampere) {
+    bool bf16 = csv_number(row, "bf16", 0) > 0;
     sn_runtime r = {.dtype = SN_BF16,
+                    .attention = attention_of(row, ampere),
+                    .loss_bytes = loss_bytes_of(row),
                     .master = true,
                     .gradient_bytes = bf16 ? 4 : 2,
                     .reduce_bytes = bf16 ? 4 : 2,
                     .gradient_copy = bf16 ? 0 : 4,
-                    .placeholders = engine};
-    // Where no back end is asked for, the LTS containers on these machines have no fused attention.
-    char backend[64];
-    bool asked = *argument(row, "attention-backend", backend) != 0;
-    bool bare = strstr(csv_get(row, "source_ref"), "lts_dgxa100_dracooci") && !asked;
-    bool plain =
-        bare || argument_is(row, "attention-backend", "unfused") || argument_is(row, "attention-backend", "local");
-    bool flash = engine && !plain;
-    r.attention = flash ? SN_ATTENTION_TUNED : SN_ATTENTION_PLAIN;
-    // Megatron-LM's own fusion keeps two f32 copies, Transformer Engine's none.
-    bool fused = argument_is(row, "cross-entropy-loss-fusion", "true");
-    r.loss_bytes = !fused ? 4 : argument_is(row, "cross-entropy-fusion-impl", "te") ? 0 : 8;
-    // BERT's loss is given an f32 copy and makes one of its own.
-    if (strcmp(csv_get(row, "suite"), "bert") == 0) r.loss_bytes = 8;
+                    // The fused softmax comes with Transformer Engine; PyTorch's keeps its f32 result.
+                    .softmax_bytes = strstr(csv_get(row, "test"), "uninstall_te") ? 4 : 0,
+                    .workspace = workspace_of(row, ampere),
+                    .left_behind = is_resumed(row) ? 8 : 0, // the two moments that were loaded
+                    .placeholders = has_engine(row)};
     r.gather_tokens = !argument_is(row, "moe-token-dispatcher-type", "alltoall"); // the default gathers
+    r.pairs_blocks = argument_is(row, "overlap-moe-expert-parallel-comm", "true");
     return r;
 }
 
@@ -145,8 +193,9 @@ bool memory_ci_row(const csv_row *row, double *bytes) {
     if (!sn_cluster_preset(preset, 8, &cluster)) return false;
     sn_degrees d = degrees_of(row);
     sn_transformer shape = shape_of(row, d.tensor);
-    sn_runtime runtime = runtime_of(row);
+    sn_runtime runtime = runtime_of(row, strncmp(gpu, "A100", 4) == 0);
     if (shape.layers < 1 || shape.hidden < 1 || shape.sequence < 1 || d.pipeline < 1 || d.data < 1) return false;
+    if (d.microbatches < 1) return false; // nor is the batch stated
     sn_cost_model model = {.device = cluster.nodes[0].device};
     sn_step_stage *stages = sn_alloc(sizeof *stages * (size_t)d.pipeline);
     sn_transformer_stages(&model, &cluster, &shape, &d, &runtime, stages);

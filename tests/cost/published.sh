@@ -18,6 +18,16 @@ check() {
     }
 }
 
+# never_under FOLDER FILE LEAST: memory is a promise, so no row of a file is predicted smaller by more than that.
+never_under() {
+    value=$(tail -n 1 "$tree/out" | grep -o "\"$2\": {[^}]*}" | grep -o '"memory_under": [-0-9.]*' | sed 's/.*: //')
+    [ -n "$value" ] || { echo "published: no memory_under of $2 in $1" >&2; exit 1; }
+    awk -v value="$value" -v least="$3" 'BEGIN { exit !(value >= -least) }' || {
+        echo "published: a memory of $2 in $1 is predicted $value % too small, more than $3 %" >&2
+        exit 1
+    }
+}
+
 # A sample of few rows may be further off than the whole.
 "$program" "$source/tests/data/published" >"$tree/out"
 check sample steps_vtrain_single.csv mape 18
@@ -27,6 +37,8 @@ check sample steps_mlperf.csv mape 12
 check sample steps_megatron_papers.csv mape 8
 check sample steps_simumax.csv memory_mape 3
 check sample memory_megatron_ci.csv memory_mape 6
+never_under sample steps_simumax.csv 3
+never_under sample memory_megatron_ci.csv 3
 
 if [ ! -d "$shared" ]; then
     echo "published: $shared is not at hand; the sample was checked alone"
@@ -40,6 +52,8 @@ check all steps_mlperf.csv mape 12
 check all steps_megatron_papers.csv mape 8
 check all steps_simumax.csv memory_mape 3
 check all memory_megatron_ci.csv memory_mape 6
+never_under all steps_simumax.csv 3
+never_under all memory_megatron_ci.csv 3
 
 "$program" "$shared" --table >"$tree/page"
 [ -z "${SENNIT_UPDATE:-}" ] || cp "$tree/page" "$source/docs/cost-model-errors.md"
