@@ -34,8 +34,9 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
     const sn_runtime *r = s->runtime;
     double plain = all->parameters, experts = all->expert_parameters, width = (double)sn_dtype_bytes(r->dtype);
     sn_op_kind kind = d->zero >= 1 ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_REDUCE;
-    double share = d->zero >= 1 ? (double)s->data.ranks : 1,
-           expert_share = d->zero >= 1 ? (double)s->replicas.ranks : 1;
+    double groups = d->shard_groups > 1 ? (double)d->shard_groups : 1;
+    double share = d->zero >= 1 ? fmax(1, (double)s->data.ranks / groups) : 1,
+           expert_share = d->zero >= 1 ? fmax(1, (double)s->replicas.ranks / groups) : 1;
     if (d->zero < 3) {
         stage->reduce = sn_cost_collective(s->model, kind, r->reduce_bytes * plain, &s->data) +
                         sn_cost_collective(s->model, kind, r->reduce_bytes * experts, &s->replicas) + extra;
@@ -50,6 +51,7 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
     stage->memory.parameters = kept * (r->master || d->zero < 3 ? width : 4);
     stage->memory.gradients = gradients * r->gradient_bytes;
     stage->memory.optimizer = owned * ((r->master ? 12 + r->gradient_copy : 8) + r->left_behind);
+    if (groups > 1 && r->left_behind > 0) stage->memory.optimizer += 4 * (plain + experts);
 }
 
 // ZeRO-3: seconds of moving a layer's parameters or gradients. Without flat buffers each rank's part is one copy that
@@ -78,25 +80,41 @@ static void shard_costs(const sn_transformer_setting *s, sn_transformer_block *c
 }
 
 typedef struct block_costs {
-    sn_transformer_block kind[4];
+    sn_transformer_block kind[SN_BLOCK_COUNT];
 } block_costs;
 
 static block_costs price_blocks(const sn_transformer_setting *s) {
-    block_costs costs;
-    for (int k = 0; k < 4; k++)
-        if (k != SN_BLOCK_MIXTURE || s->shape->experts > 1)
-            costs.kind[k] = sn_transformer_block_of(s, (sn_block_kind)k);
+    block_costs costs = {0};
+    for (int k = 0; k < SN_BLOCK_COUNT; k++) {
+        bool there = k == SN_BLOCK_MIXTURE   ? s->shape->experts > 1
+                     : k == SN_BLOCK_ENCODER ? s->shape->encoder_layers > 0
+                                             : true;
+        if (there) costs.kind[k] = sn_transformer_block_of(s, (sn_block_kind)k);
+    }
     if (s->shape->experts <= 1) costs.kind[SN_BLOCK_MIXTURE] = costs.kind[SN_BLOCK_DENSE];
     return costs;
 }
 
-// How many blocks of each kind stage `i` has.
-static void count_blocks(const sn_transformer_setting *s, int i, double n[4]) {
+// The layers of stage `i`, and in *before those of the stages in front of it.
+static double layers_of(const sn_transformer_setting *s, int i, double *before) {
+    const sn_degrees *d = s->degrees;
+    double first = (double)d->first_layers, last = (double)d->last_layers, stages = (double)d->pipeline;
+    bool uneven = stages > 1 && (first > 0 || last > 0);
+    double middle = stages - (first > 0) - (last > 0), layers = (double)s->shape->layers;
+    double even = uneven ? (layers - first - last) / fmax(1, middle) : layers / stages;
+    bool own_first = uneven && first > 0, own_last = uneven && last > 0;
+    *before = i == 0 ? 0 : (own_first ? first : even) + (i - 1) * even;
+    return i == 0 && own_first ? first : i == stages - 1 && own_last ? last : even;
+}
+
+// How many blocks of each kind stage `i` has. An encoder is cut like the rest.
+static void count_blocks(const sn_transformer_setting *s, int i, double n[SN_BLOCK_COUNT]) {
     const sn_transformer *shape = s->shape;
     int stages = (int)s->degrees->pipeline;
-    double blocks = (double)shape->layers / stages;
-    double dense = shape->experts > 1 ? fmin(blocks, fmax(0, (double)shape->dense - i * blocks)) : blocks;
+    double before, blocks = layers_of(s, i, &before);
+    double dense = shape->experts > 1 ? fmin(blocks, fmax(0, (double)shape->dense - before)) : blocks;
     n[SN_BLOCK_EMBEDDING] = i == 0;
+    n[SN_BLOCK_ENCODER] = (double)shape->encoder_layers / stages;
     n[SN_BLOCK_DENSE] = dense;
     n[SN_BLOCK_MIXTURE] = blocks - dense;
     n[SN_BLOCK_HEAD] = i == stages - 1;
@@ -109,24 +127,25 @@ static double in_flight(const sn_degrees *d, int stage) {
 }
 
 // At the end of the forward pass the loss has its logits; then blocks run backwards, each with what it brings back.
-static void activation_memory(const sn_transformer_setting *s, const block_costs *costs, const double n[4], int i,
-                              sn_memory *m) {
+static void activation_memory(const sn_transformer_setting *s, const block_costs *costs, const double n[SN_BLOCK_COUNT],
+                              int i, sn_memory *m) {
     double flying = in_flight(s->degrees, i), saved = 0, width = (double)sn_dtype_bytes(s->runtime->dtype);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < SN_BLOCK_COUNT; k++) {
         const sn_transformer_block *c = &costs->kind[k];
         if (n[k] <= 0) continue;
         saved += n[k] * c->saved * (k == SN_BLOCK_HEAD ? 1 : flying);
         m->working = fmax(m->working, c->transient + c->repeated);
     }
-    if (s->runtime->pairs_blocks)
-        saved += fmax(n[SN_BLOCK_DENSE] > 0 ? costs->kind[SN_BLOCK_DENSE].saved : 0,
-                      n[SN_BLOCK_MIXTURE] > 0 ? costs->kind[SN_BLOCK_MIXTURE].saved : 0);
-    m->activations = saved;
+    double paired = 0, weights = 0;
+    for (int k = SN_BLOCK_ENCODER; k <= SN_BLOCK_MIXTURE; k++) {
+        if (n[k] <= 0) continue;
+        paired = fmax(paired, costs->kind[k].saved);
+        weights = fmax(weights, costs->kind[k].weights);
+    }
+    m->activations = saved + (s->runtime->pairs_blocks ? paired : 0);
     m->buffers = s->runtime->workspace > 0 ? s->runtime->workspace : s->model->device->curve->workspace;
     // Where kernels add a weight's gradient to the kept one, autograd still wants a tensor of its shape: one per shape.
-    if (s->runtime->placeholders)
-        m->buffers += width * fmax(n[SN_BLOCK_DENSE] > 0 ? costs->kind[SN_BLOCK_DENSE].weights : 0,
-                                   n[SN_BLOCK_MIXTURE] > 0 ? costs->kind[SN_BLOCK_MIXTURE].weights : 0);
+    if (s->runtime->placeholders) m->buffers += width * weights;
     if (s->degrees->zero >= 3) { // two layers, gathered
         const sn_transformer_block *c = &costs->kind[SN_BLOCK_DENSE];
         m->buffers += 2 * width * (c->parameters + c->expert_parameters);
@@ -146,9 +165,9 @@ static double message_seconds(const sn_transformer_setting *s, double boundary) 
 static sn_step_stage stage_of(const sn_transformer_setting *s, const block_costs *costs, int i) {
     sn_step_stage stage = {0};
     sn_transformer_block all = {0};
-    double n[4];
+    double n[SN_BLOCK_COUNT];
     count_blocks(s, i, n);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < SN_BLOCK_COUNT; k++) {
         sn_transformer_block c = costs->kind[k];
         if (s->degrees->zero >= 3) shard_costs(s, &c);
         stage.forward += n[k] * c.forward;

@@ -8,6 +8,7 @@ typedef struct sn_transformer {
     int64_t layers, hidden, ffn, heads, kv_heads, head, vocab, sequence;
     int64_t value_head;                                    // 0: as head
     int64_t experts, top_k, expert_ffn, shared_ffn, dense; // a mixture: the first `dense` layers are none
+    int64_t encoder_layers, encoder_sequence;              // T5: the other layers attend to the encoder's result too
     int64_t query_rank, kv_rank, rope;                     // latent attention (DeepSeek-V2, 2024); 0: none
     bool gated, rms_norm, biased, causal, tied, positions; // positions: a learned table
     double labelled;          // the share of tokens that the head sees (BERT: those that were masked); 0: all
@@ -22,6 +23,8 @@ typedef struct sn_degrees {
     int64_t expert_tensor;                           // 0: as tensor
     bool sequence;                             // the parts between tensor-parallel ones are cut along the sequence
     int zero;                                  // stage
+    int64_t shard_groups;                      // groups of data-parallel ranks that each shard for themselves; 0: one
+    int64_t first_layers, last_layers;         // of the first and last stage, where they have other numbers; 0: not
     int64_t chunks, micro_batch, microbatches; // chunks: model chunks of a pipeline stage
     int64_t chunk_group;                       // micro-batches that run one chunk in a row; 0: one per stage
     sn_remat remat;
@@ -39,11 +42,13 @@ typedef struct sn_runtime {
     double gradient_copy;  // bytes of a copy of the gradients that the optimizer keeps
     double softmax_bytes;  // of a score after softmax, as it is saved where scores are in memory; 0: of the dtype
     double workspace;      // bytes that its libraries keep on the device; 0: the device's figure
-    double left_behind;    // bytes of an owned parameter that loading a checkpoint leaves until the host's garbage goes
-    bool gather_tokens;    // experts get all tokens of their group and pick, in place of an all-to-all
-    bool placeholders;     // gradients are added in place, with a placeholder per shape of weight
-    bool pairs_blocks;     // a block runs backwards beside another micro-batch's forwards: one more is alive
-    bool overlap_tensor;   // tensor-parallel collectives hide behind products, in chunks
+    // Bytes of an owned parameter that loading a checkpoint leaves until the host collects garbage; groups that shard
+    // for themselves read the f32 parameters whole.
+    double left_behind;
+    bool gather_tokens;  // experts get all tokens of their group and pick, in place of an all-to-all
+    bool placeholders;   // gradients are added in place, with a placeholder per shape of weight
+    bool pairs_blocks;   // a block runs backwards beside another micro-batch's forwards: one more is alive
+    bool overlap_tensor; // tensor-parallel collectives hide behind products, in chunks
     bool overlap_messages, overlap_reduce, overlap_gather;
     bool captured;         // a CUDA graph: the host issues nothing
     bool scatter_messages; // tensor-parallel ranks send 1/tensor of a boundary each and gather it

@@ -29,6 +29,7 @@ typedef struct trace {
     double transient;         // bytes alive beside what is saved, at the most, backwards
     double weights;           // elements of the weights of products
     double parameters, expert_parameters;
+    double sequence;            // the block's own: an encoder may have another
     double tokens, thin_tokens; // of a micro-batch on this rank; where the sequence is cut too
     int bodies;
 } trace;
@@ -134,45 +135,52 @@ static void tensor_moves(trace *t, bool behind) {
     if (!behind) move(t, BACKWARD, SN_OP_ALL_GATHER, bytes, t->tensor, overlaps); // the input again, for the weight
 }
 
-static void fused_attention(trace *t, double heads, double kv_heads, double head, double value_head) {
-    double cp = (double)t->degrees->context, length = (double)t->shape->sequence;
-    int64_t batch = whole(t->tokens * cp / length);
+// The attention core of one rank: `keys` positions of each sample, whose tokens may be an encoder's.
+typedef struct core {
+    double heads, kv_heads, head, value_head, keys;
+    bool causal;
+} core;
+
+static void fused_attention(trace *t, const core *c) {
+    double cp = (double)t->degrees->context, samples = t->tokens * cp / t->sequence;
+    int64_t batch = whole(samples), queries = whole(t->sequence / cp), keys = whole(c->keys);
     // Causal work is spread evenly over context-parallel ranks: each has 1/cp of the queries, all the keys.
-    int64_t q[] = {batch, whole(heads), whole(length / cp), whole(head)},
-            k[] = {batch, whole(kv_heads), whole(length), whole(head)};
-    int64_t v[] = {batch, whole(kv_heads), whole(length), whole(value_head)};
+    int64_t q[] = {batch, whole(c->heads), queries, whole(c->head)},
+            k[] = {batch, whole(c->kv_heads), keys, whole(c->head)};
+    int64_t v[] = {batch, whole(c->kv_heads), keys, whole(c->value_head)};
     sn_value *operands[6] = {value(t, t->runtime->dtype, 4, q), value(t, t->runtime->dtype, 4, k),
                              value(t, t->runtime->dtype, 4, v)};
-    sn_attr attrs[] = {sn_attr_float("scale", 1), sn_attr_int("causal", t->shape->causal)};
+    sn_attr attrs[] = {sn_attr_float("scale", 1), sn_attr_int("causal", c->causal)};
     sn_op *forward = sn_build(&t->b, SN_OP_ATTENTION, 3, operands, 2, attrs, NULL);
     keep(t, CORE, forward);
     operands[3] = forward->results[0];
     operands[4] = forward->results[1];
     operands[5] = forward->results[0];
     keep(t, BACKWARD, sn_build(&t->b, SN_OP_ATTENTION_GRAD, 6, operands, 2, attrs, NULL));
-    double keys = width(t) * t->tokens * kv_heads * (head + value_head); // this rank's part
-    for (int half = 0; half < 2 && cp > 1; half++) {                     // rings; backwards the gradients travel too
-        move(t, CORE, SN_OP_ALL_GATHER, half ? 0 : keys * cp, t->context, true);
-        move(t, BACKWARD, half ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_GATHER, keys * cp, t->context, true);
+    double bytes = width(t) * samples * c->keys * c->kv_heads * (c->head + c->value_head);
+    for (int half = 0; half < 2 && cp > 1; half++) { // rings; backwards the gradients travel too
+        move(t, CORE, SN_OP_ALL_GATHER, half ? 0 : bytes, t->context, true);
+        move(t, BACKWARD, half ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_GATHER, bytes, t->context, true);
     }
-    t->saved += 4 * t->tokens * heads; // log-sum-exp
+    t->saved += 4 * t->tokens * c->heads; // log-sum-exp
 }
 
-static void plain_attention(trace *t, double heads, double head) {
-    double length = (double)t->shape->sequence, batch = t->tokens / length * heads, scores = batch * length * length;
+static void plain_attention(trace *t, const core *c) {
+    double queries = t->sequence, keys = c->keys, batch = t->tokens / queries * c->heads;
+    double scores = batch * queries * keys;
     sn_dtype dtype = t->runtime->dtype;
-    matrices(t, CORE, dtype, batch, length, length, head);
+    matrices(t, CORE, dtype, batch, queries, keys, c->head);
     pointwise(t, CORE, scores, 1, 1, dtype, SN_OP_SIGMOID); // scale, mask, softmax
     if (t->shape->dropout)
         pointwise(t, CORE, scores, 1, 1, dtype, SN_OP_NEG), pointwise(t, CORE, scores, 0, 1, SN_U8, SN_OP_NEG);
-    matrices(t, CORE, dtype, batch, length, head, length);
-    matrices(t, BACKWARD, dtype, batch, length, length, head);
-    matrices(t, BACKWARD, dtype, batch, length, head, length);
+    matrices(t, CORE, dtype, batch, queries, c->value_head, keys);
+    matrices(t, BACKWARD, dtype, batch, queries, keys, c->value_head);
+    matrices(t, BACKWARD, dtype, batch, keys, c->value_head, queries);
     if (t->shape->dropout)
         pointwise(t, BACKWARD, scores, 1, 1, dtype, SN_OP_NEG), pointwise(t, BACKWARD, scores, 1, 0, SN_U8, SN_OP_NEG);
     pointwise(t, BACKWARD, scores, 2, 1, dtype, SN_OP_NEG);
-    matrices(t, BACKWARD, dtype, batch, length, head, length);
-    matrices(t, BACKWARD, dtype, batch, length, head, length);
+    matrices(t, BACKWARD, dtype, batch, queries, c->head, keys);
+    matrices(t, BACKWARD, dtype, batch, keys, c->head, queries);
     double softmax = t->runtime->softmax_bytes > 0 ? t->runtime->softmax_bytes : width(t);
     t->saved_core += scores * (softmax + (t->shape->dropout ? width(t) + 1 : 0));
     t->transient = fmax(t->transient, 2 * scores * width(t));
@@ -191,41 +199,61 @@ static void latent_projections(trace *t, double heads) {
     stream(t, BACKWARD, t->tokens * heads * head, 2, 2);
 }
 
-static void attention(trace *t) {
+// Queries, keys and values by one product; of a decoder that reads an encoder's result by two.
+static void projections(trace *t, const core *c, bool cross) {
     const sn_transformer *s = t->shape;
-    double tp = (double)t->degrees->tensor, heads = (double)s->heads / tp, kv_heads = fmax(1, (double)s->kv_heads / tp);
-    double head = (double)s->head, value_head = s->value_head ? (double)s->value_head : head,
-           hidden = (double)s->hidden;
-    norm(t, t->thin_tokens);
-    tensor_moves(t, false);
-    if (s->kv_rank) {
-        latent_projections(t, heads);
+    double hidden = (double)s->hidden, others = t->tokens / t->sequence * c->keys;
+    if (cross) {
+        linear(t, t->tokens, hidden, c->heads * c->head, s->biased, false);
+        linear(t, others, hidden, 2 * c->kv_heads * c->head, s->biased, false); // the encoder's result is saved once
     } else {
-        linear(t, t->tokens, hidden, (heads + 2 * kv_heads) * head, s->biased, false);
-        t->saved += width(t) * hidden * (t->degrees->sequence ? t->thin_tokens : t->tokens);
-        if (s->biased) stream(t, FORWARD, t->tokens * (heads + 2 * kv_heads) * head, 1, 1);
+        linear(t, t->tokens, hidden, (c->heads + 2 * c->kv_heads) * c->head, s->biased, false);
     }
-    if (!s->positions) { // rotary positions
-        stream(t, FORWARD, t->tokens * (heads + kv_heads) * head, 1, 1);
-        stream(t, BACKWARD, t->tokens * (heads + kv_heads) * head, 1, 1);
+    t->saved += width(t) * hidden * (t->degrees->sequence ? t->thin_tokens : t->tokens);
+    if (s->biased) stream(t, FORWARD, (t->tokens * c->heads + others * 2 * c->kv_heads) * c->head, 1, 1);
+}
+
+// Rotary positions and normalised heads.
+static void turn_heads(trace *t, const core *c) {
+    const sn_transformer *s = t->shape;
+    double count = t->tokens * (c->heads + c->kv_heads) * c->head;
+    if (!s->positions) {
+        stream(t, FORWARD, count, 1, 1);
+        stream(t, BACKWARD, count, 1, 1);
         // Values are a part of the product's result, which stays beside the turned queries and keys.
-        if (!s->kv_rank) t->saved += width(t) * t->tokens * (heads + kv_heads) * head;
+        if (!s->kv_rank) t->saved += width(t) * count;
     }
     if (s->norm_heads) {
-        stream(t, FORWARD, t->tokens * (heads + kv_heads) * head, 1, 1);
-        stream(t, BACKWARD, t->tokens * (heads + kv_heads) * head, 2, 1);
-        t->saved += width(t) * t->tokens * (heads + kv_heads) * head;
+        stream(t, FORWARD, count, 1, 1);
+        stream(t, BACKWARD, count, 2, 1);
+        t->saved += width(t) * count;
     }
-    t->saved += width(t) * t->tokens * (heads + (s->kv_rank ? heads : kv_heads)) * head;
-    t->saved += width(t) * t->tokens * (s->kv_rank ? heads : kv_heads) * value_head;
+}
+
+static void attention(trace *t, bool causal, bool cross) {
+    const sn_transformer *s = t->shape;
+    double tp = (double)t->degrees->tensor, hidden = (double)s->hidden;
+    core c = {.heads = (double)s->heads / tp, .head = (double)s->head, .causal = causal};
+    c.kv_heads = s->kv_rank ? c.heads : fmax(1, (double)s->kv_heads / tp);
+    c.value_head = s->value_head ? (double)s->value_head : c.head;
+    c.keys = cross ? (double)s->encoder_sequence : t->sequence;
+    norm(t, t->thin_tokens);
+    tensor_moves(t, false);
+    if (s->kv_rank)
+        latent_projections(t, c.heads);
+    else
+        projections(t, &c, cross);
+    turn_heads(t, &c);
+    double others = t->tokens / t->sequence * c.keys;
+    t->saved += width(t) * (t->tokens * c.heads * c.head + others * c.kv_heads * (c.head + c.value_head));
     if (t->runtime->attention != SN_ATTENTION_PLAIN) {
-        fused_attention(t, heads, s->kv_rank ? heads : kv_heads, head, value_head);
+        fused_attention(t, &c);
     } else {
-        plain_attention(t, heads, head);
-        stream(t, FORWARD, t->tokens * heads * head, 1, 1); // heads back side by side
-        stream(t, BACKWARD, t->tokens * heads * head, 3, 3);
+        plain_attention(t, &c);
+        stream(t, FORWARD, t->tokens * c.heads * c.value_head, 1, 1); // heads back side by side
+        stream(t, BACKWARD, t->tokens * c.heads * c.value_head, 3, 3);
     }
-    linear(t, t->tokens, heads * value_head, hidden, s->biased, true);
+    linear(t, t->tokens, c.heads * c.value_head, hidden, s->biased, true);
     tensor_moves(t, true);
 }
 
@@ -291,10 +319,16 @@ static void mixture(trace *t) {
     t->saved += width(t) * routed * (2 * hidden + ffn); // what experts read, what they gave, their inner input
 }
 
-static void block(trace *t, bool dense) {
+// `cross`: a decoder's block, with a second attention that reads what the encoder gave.
+static void block(trace *t, bool dense, bool causal, bool cross) {
     const sn_transformer *s = t->shape;
-    attention(t);
+    attention(t, causal, false);
     join(t);
+    if (cross) {
+        t->saved += width(t) * (double)s->hidden * t->thin_tokens;
+        attention(t, false, true);
+        join(t);
+    }
     norm(t, t->thin_tokens);
     t->saved += width(t) * (double)s->hidden * (t->degrees->sequence ? t->thin_tokens : t->tokens);
     if (dense || s->shared_ffn) tensor_moves(t, false);
@@ -315,7 +349,8 @@ static void embedding(trace *t) {
     stream(t, BACKWARD, t->tokens * hidden, 2, 1);
     stream(t, BACKWARD, rows * hidden, 1, 2); // a gradient as large as the table, summed to the kept one
     tensor_moves(t, true);
-    t->parameters += rows * hidden + (t->shape->positions ? (double)t->shape->sequence * hidden : 0);
+    double places = fmax((double)t->shape->sequence, (double)t->shape->encoder_sequence);
+    t->parameters += rows * hidden + (t->shape->positions ? places * hidden : 0);
     if (t->shape->dropout) t->saved += t->thin_tokens * hidden;
 }
 
@@ -398,19 +433,30 @@ static sn_transformer_block finish(trace *t, sn_remat remat) {
     return c;
 }
 
+static void encoder_block(trace *t) {
+    block(t, true, false, false);
+}
+
 static void dense_block(trace *t) {
-    block(t, true);
+    block(t, true, t->shape->causal, t->shape->encoder_layers > 0);
 }
 
 static void mixture_block(trace *t) {
-    block(t, false);
+    block(t, false, t->shape->causal, t->shape->encoder_layers > 0);
+}
+
+// Positions of a sample that a block of the kind works on.
+static double positions_of(const sn_transformer *shape, sn_block_kind kind) {
+    double encoder = (double)shape->encoder_sequence, own = (double)shape->sequence;
+    return kind == SN_BLOCK_ENCODER ? encoder : kind == SN_BLOCK_EMBEDDING ? encoder + own : own;
 }
 
 sn_transformer_block sn_transformer_block_of(const sn_transformer_setting *s, sn_block_kind kind) {
-    static void (*const build[])(trace *) = {[SN_BLOCK_EMBEDDING] = embedding,
-                                             [SN_BLOCK_DENSE] = dense_block,
-                                             [SN_BLOCK_MIXTURE] = mixture_block,
-                                             [SN_BLOCK_HEAD] = head};
+    static void (*const build[SN_BLOCK_COUNT])(trace *) = {[SN_BLOCK_EMBEDDING] = embedding,
+                                                           [SN_BLOCK_ENCODER] = encoder_block,
+                                                           [SN_BLOCK_DENSE] = dense_block,
+                                                           [SN_BLOCK_MIXTURE] = mixture_block,
+                                                           [SN_BLOCK_HEAD] = head};
     sn_arena scratch = {0};
     trace t = {.model = s->model,
                .shape = s->shape,
@@ -422,10 +468,11 @@ sn_transformer_block sn_transformer_block_of(const sn_transformer_setting *s, sn
                .scratch = &scratch,
                .module = sn_module_new("block")};
     t.b.func = sn_module_add_func(t.module, "block");
-    t.tokens = (double)s->degrees->micro_batch * (double)s->shape->sequence / (double)s->degrees->context;
+    t.sequence = positions_of(s->shape, kind);
+    t.tokens = (double)s->degrees->micro_batch * t.sequence / (double)s->degrees->context;
     t.thin_tokens = s->degrees->sequence ? t.tokens / (double)s->degrees->tensor : t.tokens;
     build[kind](&t);
-    bool repeats = kind == SN_BLOCK_DENSE || kind == SN_BLOCK_MIXTURE;
+    bool repeats = kind == SN_BLOCK_ENCODER || kind == SN_BLOCK_DENSE || kind == SN_BLOCK_MIXTURE;
     sn_transformer_block c = finish(&t, repeats ? s->degrees->remat : SN_REMAT_NONE);
     for (int p = 0; p < PART_COUNT; p++) sn_vec_free(&t.ops[p]);
     sn_module_free(t.module);

@@ -12,7 +12,14 @@ typedef struct sn_transformer_setting {
     sn_group tensor, context, expert, data, replicas, next;
 } sn_transformer_setting;
 
-typedef enum sn_block_kind { SN_BLOCK_EMBEDDING, SN_BLOCK_DENSE, SN_BLOCK_MIXTURE, SN_BLOCK_HEAD } sn_block_kind;
+typedef enum sn_block_kind {
+    SN_BLOCK_EMBEDDING,
+    SN_BLOCK_ENCODER,
+    SN_BLOCK_DENSE,
+    SN_BLOCK_MIXTURE,
+    SN_BLOCK_HEAD,
+    SN_BLOCK_COUNT
+} sn_block_kind;
 
 // Of one block, one micro-batch, one rank.
 typedef struct sn_transformer_block {

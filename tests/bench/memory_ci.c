@@ -48,8 +48,17 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     if (s.gated && !csv_number(row, "ffn", 0)) s.ffn = (int64_t)(4.0 * (double)s.hidden * 2 / 3 / 64) * 64;
     s.sequence = (int64_t)csv_number(row, "seq", 0);
     bool bert = strcmp(csv_get(row, "suite"), "bert") == 0; // which has a vocabulary of its own
+    if (strcmp(csv_get(row, "suite"), "t5") == 0) {         // and T5 has BERT's and marks for what is left out
+        s.encoder_layers = (int64_t)argument_number(row, "encoder-num-layers", 0);
+        s.encoder_sequence = (int64_t)argument_number(row, "encoder-seq-length", 0);
+        s.layers = (int64_t)argument_number(row, "decoder-num-layers", 0);
+        s.sequence = (int64_t)argument_number(row, "decoder-seq-length", 0);
+        bert = true;
+    }
     double multiple = argument_number(row, "make-vocab-size-divisible-by", 128) * (double)tensor;
-    s.vocab = (int64_t)(ceil(argument_number(row, "vocab-size", bert ? 30522 : 50257) / multiple) * multiple);
+    double words =
+        argument_number(row, "vocab-size", bert ? 30522 : 50257) + argument_number(row, "vocab-extra-ids", 0);
+    s.vocab = (int64_t)(ceil(words / multiple) * multiple);
     s.experts = (int64_t)csv_number(row, "num_experts", 0);
     s.top_k = (int64_t)csv_number(row, "topk", 2);
     s.expert_ffn = (int64_t)argument_number(row, "moe-ffn-hidden-size", (double)s.ffn);
@@ -59,8 +68,15 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     s.positions = !argument_is(row, "position-embedding-type", "rope");
     s.tied = csv_number(row, "untie_embeddings", 0) <= 0;
     s.norm_heads = argument_is(row, "qk-layernorm", "true");
-    s.causal = !bert;
+    s.causal = strcmp(csv_get(row, "suite"), "bert") != 0;
     s.dropout = argument_number(row, "hidden-dropout", 0.1) > 0;
+    if (argument_is(row, "multi-latent-attention", "true")) {
+        s.query_rank = (int64_t)argument_number(row, "q-lora-rank", 0);
+        s.kv_rank = (int64_t)argument_number(row, "kv-lora-rank", 32);
+        s.rope = (int64_t)argument_number(row, "qk-pos-emb-head-dim", 64);
+        s.head = s.rope + (int64_t)argument_number(row, "qk-head-dim", 128);
+        s.value_head = (int64_t)argument_number(row, "v-head-dim", 128);
+    }
     return s;
 }
 
@@ -76,7 +92,11 @@ static sn_degrees degrees_of(const csv_row *row) {
                     .zero = csv_number(row, "dist_optimizer", 0) > 0,
                     .chunks = (int64_t)csv_number(row, "vp", 1),
                     .micro_batch = (int64_t)csv_number(row, "mbs", 1),
-                    .microbatches = (int64_t)csv_number(row, "num_microbatches", 1)};
+                    .microbatches = (int64_t)csv_number(row, "num_microbatches", 1),
+                    .shard_groups = (int64_t)argument_number(row, "num-distributed-optimizer-instances", 1),
+                    .first_layers = (int64_t)argument_number(row, "decoder-first-pipeline-num-layers", 0),
+                    .last_layers = (int64_t)argument_number(row, "decoder-last-pipeline-num-layers", 0)};
+    if (argument_is(row, "use-megatron-fsdp", "true")) d.zero = 3;
     d.remat = strcmp(remat, "full") == 0        ? SN_REMAT_FULL
               : strcmp(remat, "selective") == 0 ? SN_REMAT_SELECTIVE
                                                 : SN_REMAT_NONE;
@@ -165,27 +185,24 @@ static sn_runtime runtime_of(const csv_row *row, bool ampere) {
 
 // Features that neither the shape nor the degrees can say.
 static bool is_out_of_scope(const csv_row *row) {
-    static const char *const features[] = {"multi-latent-attention",
-                                           "mtp-num-layers",
-                                           "use-megatron-fsdp",
-                                           "optimizer=muon",
-                                           "hybrid-layer-pattern",
-                                           "decoder-first-pipeline-num-layers",
-                                           "decoder-last-pipeline-num-layers",
-                                           "pipeline-model-parallel-layout",
-                                           "cuda-graph",
-                                           "num-distributed-optimizer-instances"};
+    static const char *const features[] = {"mtp-num-layers", "hybrid-layer-pattern", "pipeline-model-parallel-layout",
+                                           "cuda-graph"};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (strstr(csv_get(row, "other_args"), features[i])) return true;
     return false;
 }
 
+// The table has the first 600 characters of the arguments: of such a row they are not all known.
+static bool is_cut(const csv_row *row) {
+    return strlen(csv_get(row, "other_args")) >= 600;
+}
+
 bool memory_ci_row(const csv_row *row, double *bytes) {
     const char *suite = csv_get(row, "suite"), *gpu = csv_get(row, "gpu");
     if (strcmp(suite, "gpt") != 0 && strcmp(suite, "moe") != 0 && strcmp(suite, "bert") != 0 &&
-        strcmp(suite, "mixtral") != 0)
+        strcmp(suite, "mixtral") != 0 && strcmp(suite, "t5") != 0)
         return false;
-    if (is_out_of_scope(row)) return false;
+    if (is_out_of_scope(row) || is_cut(row)) return false;
     sn_cluster cluster;
     const char *preset = strncmp(gpu, "A100", 4) == 0   ? "dgx-a100"
                          : strncmp(gpu, "H100", 4) == 0 ? "dgx-h100"

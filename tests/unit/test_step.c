@@ -222,6 +222,67 @@ static void test_more_devices_and_zero(void **state) {
     assert_true(fabs(step_of(16, 1, 2).memory.optimizer - 12 * parameters / 16) < 1);
 }
 
+static const sn_degrees alone = {
+    .tensor = 1, .context = 1, .expert = 1, .data = 1, .pipeline = 1, .chunks = 1, .micro_batch = 1, .microbatches = 1};
+
+static void stages_of(const sn_transformer *shape, sn_degrees d, double left_behind, sn_step_stage *stages) {
+    sn_cluster cluster;
+    assert_true(sn_cluster_preset("dgx-a100", 4, &cluster));
+    sn_cost_model model = {.device = cluster.nodes[0].device};
+    sn_runtime runtime = {.dtype = SN_BF16,
+                          .master = true,
+                          .gradient_bytes = 4,
+                          .reduce_bytes = 4,
+                          .workspace = 1,
+                          .left_behind = left_behind};
+    sn_transformer_stages(&model, &cluster, shape, &d, &runtime, stages);
+}
+
+// Attention to an encoder adds 4 h^2 + 6 h to a decoder's block; an encoder's block is one without it.
+static void test_encoder(void **state) {
+    (void)state;
+    sn_transformer both = gpt, decoder = gpt;
+    both.encoder_layers = 12;
+    both.encoder_sequence = 2 * gpt.sequence;
+    sn_step_stage with, without;
+    stages_of(&both, alone, 0, &with);
+    stages_of(&decoder, alone, 0, &without);
+    double h = (double)gpt.hidden, block = 12 * h * h + 13 * h, cross = 4 * h * h + 6 * h;
+    double more = 12 * block + 24 * cross + (double)gpt.sequence * h; // and positions of the longer sequence
+    assert_true(with.memory.parameters - without.memory.parameters == 2 * more);
+    assert_true(with.forward > without.forward && with.memory.activations > 2 * without.memory.activations);
+}
+
+static void test_uneven_stages(void **state) {
+    (void)state;
+    sn_step_stage stages[4];
+    sn_degrees d = alone;
+    d.pipeline = 4;
+    d.first_layers = 3;
+    d.last_layers = 5;
+    stages_of(&gpt, d, 0, stages);
+    double h = (double)gpt.hidden, block = 2 * (12 * h * h + 13 * h);
+    assert_true(stages[1].memory.parameters == 8 * block && stages[2].memory.parameters == 8 * block);
+    double table = 2 * h * (double)(gpt.vocab + gpt.sequence), head = 2 * (h * (double)gpt.vocab + 2 * h);
+    assert_true(stages[0].memory.parameters == 3 * block + table);
+    assert_true(stages[3].memory.parameters == 5 * block + head);
+}
+
+// Two groups that shard for themselves own twice as much; what a checkpoint left is of what a rank owns.
+static void test_shard_groups(void **state) {
+    (void)state;
+    sn_step_stage one, two, resumed;
+    sn_degrees d = alone;
+    d.data = 8;
+    d.zero = 1;
+    stages_of(&gpt, d, 0, &one);
+    stages_of(&gpt, d, 8, &resumed);
+    d.shard_groups = 2;
+    stages_of(&gpt, d, 0, &two);
+    assert_true(fabs(two.memory.optimizer - 2 * one.memory.optimizer) < 1);
+    assert_true(fabs(resumed.memory.optimizer - one.memory.optimizer * 20 / 12) < 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_1f1b),
@@ -232,6 +293,9 @@ int main(void) {
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_block_times),
         cmocka_unit_test(test_more_devices_and_zero),
+        cmocka_unit_test(test_encoder),
+        cmocka_unit_test(test_uneven_stages),
+        cmocka_unit_test(test_shard_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
