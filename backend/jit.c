@@ -61,10 +61,6 @@ sn_jit *sn_jit_compile(sn_module *module, sn_diags *diags) {
     return jit;
 }
 
-const sn_schedule *sn_jit_schedule(const sn_jit *jit) {
-    return &jit->schedule;
-}
-
 const sn_kernels *sn_jit_kernels(const sn_jit *jit) {
     return &jit->kernels;
 }

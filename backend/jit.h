@@ -18,7 +18,6 @@ typedef struct sn_jit_host {
 // Runs the passes that are missing to sched form with addresses on a graph- or dist-form module (one rank), lowers and
 // compiles. The module is changed and must outlive the jit. NULL after adding diagnostics.
 sn_jit *sn_jit_compile(sn_module *module, sn_diags *diags);
-const sn_schedule *sn_jit_schedule(const sn_jit *jit);
 const sn_kernels *sn_jit_kernels(const sn_jit *jit);
 // Gives memory and globals their first values. Before the first run; again for a fresh start.
 SN_MUST_USE sn_status sn_jit_start(sn_jit *jit, const sn_jit_host *host);

@@ -204,25 +204,6 @@ sn_status sn_llvm_emit_objects(sn_kir *const *kernels, size_t n, const sn_llvm_o
     return status;
 }
 
-sn_status sn_llvm_print(sn_kir *const *kernels, size_t n, const sn_llvm_options *options, sn_str *out) {
-    target t = describe_target(options);
-    LLVMContextRef context = LLVMContextCreate();
-    LLVMTargetMachineRef machine;
-    LLVMModuleRef module = NULL;
-    sn_status status = make_machine(&t, &machine);
-    if (!status) {
-        status = build_module(context, kernels, n, 0, 1, &t, machine, &module);
-        char *text = LLVMPrintModuleToString(module);
-        if (!status) sn_str_puts(out, text);
-        LLVMDisposeMessage(text);
-        LLVMDisposeModule(module);
-        LLVMDisposeTargetMachine(machine);
-    }
-    LLVMContextDispose(context);
-    free_target(&t);
-    return status;
-}
-
 struct sn_llvm_jit {
     LLVMOrcLLJITRef orc;
 };

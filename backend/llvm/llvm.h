@@ -19,8 +19,6 @@ typedef struct sn_llvm_options {
 // the names of the files to `paths`, one a line. `options` may be NULL.
 SN_MUST_USE sn_status sn_llvm_emit_objects(sn_kir *const *kernels, size_t n, const sn_llvm_options *options,
                                            const char *path, sn_str *paths);
-// LLVM IR as text after our passes, for dumps.
-SN_MUST_USE sn_status sn_llvm_print(sn_kir *const *kernels, size_t n, const sn_llvm_options *options, sn_str *out);
 
 typedef void (*sn_llvm_kernel)(void *const *buffers, int64_t block_begin, int64_t block_end);
 typedef struct sn_llvm_jit sn_llvm_jit;

@@ -154,14 +154,22 @@ static void write_kernel(writer *w, sn_op *op, sn_do_kernel *out) {
     out->arg_bytes.count = out->access.count = out->args.count;
 }
 
+// A collective without the attribute moves data or sums it.
+static sn_reduce reduction_of(sn_op *op) {
+    const sn_attr *reduction = sn_op_attr(op, "reduction");
+    if (reduction && strcmp(reduction->s, "max") == 0) return SN_REDUCE_MAX;
+    SN_CHECK(!reduction || strcmp(reduction->s, "sum") == 0); // localize negates for a minimum
+    return SN_REDUCE_SUM;
+}
+
 static void write_collective(writer *w, sn_op *op, sn_do_collective *out) {
-    const sn_attr *reduction = sn_op_attr(op, "reduction"), *dim = sn_op_attr(op, "dim");
+    const sn_attr *dim = sn_op_attr(op, "dim");
     SN_CHECK(!dim || dim->i == 0); // parts lie one behind the other: localize saw to it
     int64_t axes = sn_mesh_axes_named(&w->module->mesh, sn_op_string(op, "axes"));
     int64_t peers = op->kind == SN_OP_ALL_TO_ALL ? sn_mesh_size(&w->module->mesh, (sn_axes)axes) : 1;
     sn_value *smaller = op->kind == SN_OP_ALL_GATHER ? op->operands[0] : op->results[0];
     *out = (sn_do_collective){.dtype = smaller->type.dtype,
-                              .reduce = reduction && strcmp(reduction->s, "max") == 0 ? SN_REDUCE_MAX : SN_REDUCE_SUM,
+                              .reduce = reduction_of(op),
                               .axes = axes,
                               .count = sn_type_count(smaller->type) / peers,
                               .from = dense_view(w, op->operands[0]),

@@ -40,7 +40,6 @@ typedef struct sn_device_kind {
     double vector_flops;         // of the rest, per second
     double memory_bandwidth;     // bytes per second
     int cores;                   // SMs; of a CPU 1: a library runs it as one
-    double host_link;            // bytes per second to and from the host, each way
 } sn_device_kind;
 
 const sn_device_kind *sn_device_kind_find(const char *name); // NULL when it is not known
