@@ -50,7 +50,9 @@ sn_jit *sn_jit_compile(sn_module *module, sn_diags *diags) {
     jit->module = module;
     sn_status status = SN_OK;
     if (!sn_kernels_lower(module, diags, &jit->kernels) || (status = compile(jit))) {
-        if (status) sn_error(diags, "E0502", NULL, NULL, "%s", sn_status_message(status));
+        if (status)
+            sn_error(diags, "E0502", NULL, "free some memory, or choose a smaller batch", "%s",
+                     sn_status_message(status));
         sn_status_free(status);
         sn_jit_free(jit);
         return NULL;

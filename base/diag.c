@@ -4,6 +4,21 @@
 #include "base/str.h"
 
 #include <stdarg.h>
+#include <string.h>
+
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+// Whether the last one repeats an earlier one.
+static bool is_said(const sn_diags *diags) {
+    const sn_diag *last = &diags->items[diags->count - 1];
+    for (const sn_diag *d = diags->items; d < last; d++)
+        if (d->severity == last->severity && strcmp(d->code, last->code) == 0 && same_text(d->subject, last->subject) &&
+            strcmp(d->message, last->message) == 0)
+            return true;
+    return false;
+}
 
 void sn_diags_add(sn_diags *diags, sn_severity severity, const char *code, const char *subject, const char *help,
                   const char *format, ...) {
@@ -24,6 +39,7 @@ void sn_diags_add(sn_diags *diags, sn_severity severity, const char *code, const
         .help = help ? sn_arena_strdup(&diags->arena, help) : NULL,
     };
     if (severity == SN_ERROR) diags->errors++;
+    if (severity == SN_WARNING && is_said(diags)) diags->count--;
     sn_str_free(&message);
 }
 

@@ -24,12 +24,17 @@ typedef struct sn_diags {
     size_t errors;
 } sn_diags;
 
-// Adds one. `help` may be NULL; all text is copied.
+// Adds one; a warning that was given before is not given again (a command may compile a model twice). all text is
+// copied. `subject` may be NULL, and so may the help of a remark.
 void sn_diags_add(sn_diags *diags, sn_severity severity, const char *code, const char *subject, const char *help,
                   const char *format, ...) SN_PRINTF(6, 7);
-#define sn_error(diags, code, subject, help, ...)   sn_diags_add(diags, SN_ERROR, code, subject, help, __VA_ARGS__)
-#define sn_warning(diags, code, subject, help, ...) sn_diags_add(diags, SN_WARNING, code, subject, help, __VA_ARGS__)
-#define sn_remark(diags, code, subject, help, ...)  sn_diags_add(diags, SN_REMARK, code, subject, help, __VA_ARGS__)
+// Errors and warnings say the way out: a literal NULL for `help` does not compile.
+#define SN_DIAG_HELP(help) _Generic((help), char * : (help), const char * : (help))
+#define sn_error(diags, code, subject, help, ...)                                                                      \
+    sn_diags_add(diags, SN_ERROR, code, subject, SN_DIAG_HELP(help), __VA_ARGS__)
+#define sn_warning(diags, code, subject, help, ...)                                                                    \
+    sn_diags_add(diags, SN_WARNING, code, subject, SN_DIAG_HELP(help), __VA_ARGS__)
+#define sn_remark(diags, code, subject, help, ...) sn_diags_add(diags, SN_REMARK, code, subject, help, __VA_ARGS__)
 
 // Prints items from `first` on as "error[E0104]: message" / "  at: subject" / "  help: …"; remarks only when asked.
 void sn_diags_print(const sn_diags *diags, size_t first, bool remarks, FILE *out);

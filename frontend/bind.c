@@ -36,7 +36,8 @@ static const char *list_symbols(binding *b, bool open_only, const char *before, 
 
 static void bind(binding *b, const char *symbol, int64_t size, const char *by) {
     if (size < 0) {
-        sn_error(b->diags, "E0207", symbol, NULL, "the dim '%s' cannot be %lld", symbol, (long long)size);
+        sn_error(b->diags, "E0207", symbol, "a dim is a positive integer", "the dim '%s' cannot be %lld", symbol,
+                 (long long)size);
         return;
     }
     bound *known = sn_map_get(&b->symbols, symbol);
@@ -72,8 +73,8 @@ static const sn_onnx_shape *find_shape(const sn_onnx_options *options, const cha
 
 static void bind_shape(binding *b, const sn_onnx_port *port, const sn_onnx_shape *shape) {
     if (port->rank >= 0 && port->rank != shape->rank) {
-        sn_error(b->diags, "E0207", port->name, NULL, "the input '%s' has rank %d, its data has rank %d", port->name,
-                 port->rank, shape->rank);
+        sn_error(b->diags, "E0207", port->name, "give data of the rank that `sennit info` shows",
+                 "the input '%s' has rank %d, its data has rank %d", port->name, port->rank, shape->rank);
         return;
     }
     const char *by = sn_arena_printf(&b->arena, "the data of '%s'", port->name);
@@ -93,11 +94,11 @@ static sn_type bound_type(binding *b, const sn_onnx_port *port, const sn_onnx_sh
     int64_t dims[SN_MAX_RANK] = {0};
     int rank = port->rank;
     if (port->problem)
-        sn_error(b->diags, "E0209", port->name, NULL, "the input '%s' is %s, which is not supported", port->name,
-                 port->problem);
+        sn_error(b->diags, "E0209", port->name, "make it a tensor, or remove the input before the export",
+                 "the input '%s' is %s, which is not supported", port->name, port->problem);
     else if (port->dtype == SN_DTYPE_COUNT)
-        sn_error(b->diags, "E0209", port->name, NULL, "the model does not state the type of the input '%s'",
-                 port->name);
+        sn_error(b->diags, "E0209", port->name, "export again with types: ONNX's checker says more",
+                 "the model does not state the type of the input '%s'", port->name);
     if (rank < 0) {
         if (!shape) {
             sn_error(b->diags, "E0206", port->name, "give data for it, or export the model with shapes",
@@ -146,8 +147,8 @@ bool sn_onnx_bind(const sn_onnx_model *model, const sn_onnx_options *options, sn
         int64_t bytes = 16;
         for (int d = 0; d < out[i].rank; d++)
             if (__builtin_mul_overflow(bytes, out[i].dim[d], &bytes))
-                sn_error(diags, "E0207", info->inputs[i].name, NULL, "the input '%s' is larger than an address space",
-                         info->inputs[i].name);
+                sn_error(diags, "E0207", info->inputs[i].name, "bind its dims to smaller sizes",
+                         "the input '%s' is larger than an address space", info->inputs[i].name);
     }
     sn_map_free(&b.symbols);
     sn_arena_free(&b.arena);

@@ -83,7 +83,8 @@ static int open_inside(int folder, const char *location) {
 static bool map_file(sn_onnx_model *model, const char *location, sn_diags *diags, sn_tensor_file *out) {
     static const char outside[] = "external data must lie in the model's folder, in files that are no links";
     if (model->folder < 0) {
-        sn_error(diags, "E0105", location, NULL, "a model in memory has no external data");
+        sn_error(diags, "E0105", location, "give the model as a file, or save it with its weights inside",
+                 "a model in memory has no external data");
         return false;
     }
     if (leaves_folder(location)) {
@@ -107,8 +108,8 @@ static bool map_file(sn_onnx_model *model, const char *location, sn_diags *diags
     void *data = bytes ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     close(fd);
     if (data == MAP_FAILED) {
-        sn_error(diags, "E0107", location, NULL, "cannot map the external data file '%s': %s", location,
-                 strerror(errno));
+        sn_error(diags, "E0107", location, "check the file's permissions and its file system",
+                 "cannot map the external data file '%s': %s", location, strerror(errno));
         return false;
     }
     const char *slash = strrchr(model->info.path, '/');
@@ -136,7 +137,8 @@ bool sn_external_data(sn_onnx_model *model, const Onnx__TensorProto *proto, sn_t
     place at;
     const char *problem = parse_place(proto, &at);
     if (problem) {
-        sn_error(diags, "E0105", subject, NULL, "the external data of '%s': %s", subject, problem);
+        sn_error(diags, "E0105", subject, "export the model again, or save it with its weights inside",
+                 "the external data of '%s': %s", subject, problem);
         return false;
     }
     if (is_missing(model, at.location)) {

@@ -43,7 +43,8 @@ sn_value *sn_import_tensor(sn_import *import, const Onnx__TensorProto *proto, co
     sn_source source;
     const char *problem = sn_tensor_proto_type(proto, &import->arena, &type);
     if (problem) {
-        sn_error(import->diags, "E0104", name, NULL, "the tensor '%s': %s", name, problem);
+        sn_error(import->diags, "E0104", name, "export the model again; ONNX's checker says more",
+                 "the tensor '%s': %s", name, problem);
         return NULL;
     }
     if (!sn_model_tensor(import->model, proto, type, name, &import->module->arena, import->diags, &source)) return NULL;
@@ -111,7 +112,7 @@ static void inline_function(sn_node *call, const Onnx__FunctionProto *function) 
     scope->n_opsets = function->n_opset_import;
     scope->prefix = sn_arena_printf(&import->arena, "%s/", call->name);
     if (scope->depth > DEEPEST_CALL) {
-        sn_error(import->diags, "E0210", call->name, NULL,
+        sn_error(import->diags, "E0210", call->name, "export with the functions inlined (onnx.inliner)",
                  "functions call each other more than %d deep; is '%s' recursive?", DEEPEST_CALL, call->proto->op_type);
         return;
     }
@@ -126,8 +127,9 @@ static void inline_function(sn_node *call, const Onnx__FunctionProto *function) 
     for (size_t i = 0; i < function->n_output && i < call->proto->n_output; i++) {
         sn_entry *entry = sn_scope_find(import, scope, function->output[i]);
         if (!entry)
-            sn_error(import->diags, "E0203", call->name, NULL, "nothing defines the output '%s' of the function '%s'",
-                     function->output[i], function->name ? function->name : "");
+            sn_error(import->diags, "E0203", call->name, "the model is invalid; ONNX's checker says more",
+                     "nothing defines the output '%s' of the function '%s'", function->output[i],
+                     function->name ? function->name : "");
         else if (*call->proto->output[i])
             sn_scope_define(import, call->scope, call->proto->output[i], entry->value, entry->sequence);
     }
@@ -170,8 +172,8 @@ static void import_node(sn_import *import, sn_scope *scope, const Onnx__NodeProt
     node.opset = opset_of(scope, domain);
     if (++import->n_nodes > MOST_NODES) {
         if (import->n_nodes == MOST_NODES + 1)
-            sn_error(import->diags, "E0210", node.name, NULL, "functions and loops expand to more than %d nodes",
-                     MOST_NODES);
+            sn_error(import->diags, "E0210", node.name, "shorten the loops, or export a part of the model",
+                     "functions and loops expand to more than %d nodes", MOST_NODES);
         poison_outputs(import, scope, proto);
         return;
     }
@@ -209,7 +211,8 @@ static void add_results(sn_import *import) {
         const char *name = info->outputs[i].name;
         sn_entry *entry = sn_scope_find(import, import->root, name);
         if (!entry)
-            sn_error(import->diags, "E0203", name, NULL, "nothing defines the model's output '%s'", name);
+            sn_error(import->diags, "E0203", name, "the model is invalid; ONNX's checker says more",
+                     "nothing defines the model's output '%s'", name);
         else if (entry->sequence)
             sn_error(import->diags, "E0209", name, "end the graph in tensors",
                      "the output '%s' is a sequence, which is not supported", name);
@@ -230,7 +233,8 @@ static void import_function(sn_import *import, const char *name, sn_onnx_mode mo
     for (size_t i = 0; i < import->model->info.n_inputs; i++) {
         const char *input = import->model->info.inputs[i].name;
         if (sn_map_has(&import->root->names, input))
-            sn_error(import->diags, "E0204", input, NULL, "two inputs have the name '%s'", input);
+            sn_error(import->diags, "E0204", input, "the model is invalid; ONNX's checker says more",
+                     "two inputs have the name '%s'", input);
         sn_scope_define(import, import->root, input, sn_func_add_arg(import->func, input, inputs[i]), NULL);
     }
     sn_import_nodes(import, import->root, proto->graph->n_node, proto->graph->node);

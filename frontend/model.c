@@ -101,7 +101,8 @@ static bool describe_weights(sn_onnx_model *model, const Onnx__GraphProto *graph
     for (size_t i = 0; i < graph->n_initializer; i++) {
         weights[i] = describe_weight(model, graph->initializer[i]);
         if (sn_map_has(&model->weights, weights[i].name))
-            sn_error(diags, "E0103", weights[i].name, NULL, "two initializers have the name '%s'", weights[i].name);
+            sn_error(diags, "E0103", weights[i].name, "the model is invalid; ONNX's checker says more",
+                     "two initializers have the name '%s'", weights[i].name);
         sn_map_put(&model->weights, weights[i].name, graph->initializer[i]);
         model->info.marked |= weights[i].kind != SN_ONNX_UNMARKED;
     }
@@ -268,7 +269,7 @@ bool sn_onnx_load_tensor(const char *path, sn_arena *arena, sn_type *type, void 
     sn_mapped_file mapped = {0};
     sn_status status = sn_file_map(path, &mapped);
     if (status) {
-        sn_error(diags, "E0100", path, NULL, "%s", sn_status_message(status));
+        sn_error(diags, "E0100", path, "check the path and its permissions", "%s", sn_status_message(status));
         sn_status_free(status);
         return false;
     }
@@ -286,7 +287,8 @@ bool sn_onnx_load_tensor(const char *path, sn_arena *arena, sn_type *type, void 
             *data = sn_arena_alloc(arena, bytes ? bytes : 1);
             if (bytes) memcpy(*data, source.data, bytes);
         } else {
-            sn_error(diags, "E0104", path, NULL, "the tensor: %s", problem);
+            sn_error(diags, "E0104", path, "save the tensor again, as onnx.numpy_helper writes it", "the tensor: %s",
+                     problem);
         }
     }
     sn_file_unmap(&mapped);

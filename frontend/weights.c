@@ -26,7 +26,7 @@ static sn_value *tie(sn_import *import, const sn_tie *tie) {
     sn_value *weight = sn_import_weight(import, tie->of);
     if (!weight) return NULL;
     if (!sn_map_has(&import->noted, tie->copy))
-        sn_warning(import->diags, "W0302", tie->copy, NULL,
+        sn_warning(import->diags, "W0302", tie->copy, "untie them in the model when each is to be trained by itself",
                    "'%s' holds the same numbers as '%s'%s: they are one weight again", tie->copy, tie->of,
                    tie->transposed ? ", transposed" : "");
     sn_map_put(&import->noted, tie->copy, import);
@@ -57,7 +57,8 @@ sn_value *sn_import_weight(sn_import *import, const char *name) {
     const sn_onnx_weight *weight = find_weight(import, name);
     if (!weight) return NULL;
     if (weight->problem) {
-        sn_error(import->diags, "E0104", name, NULL, "the initializer '%s': %s", name, weight->problem);
+        sn_error(import->diags, "E0104", name, "export the model again; ONNX's checker says more",
+                 "the initializer '%s': %s", name, weight->problem);
         return NULL;
     }
     sn_source source;

@@ -62,7 +62,7 @@ static void fail_at(parser *p, const token *where, const char *format, ...) {
     sn_str_vprintf(&message, format, args);
     va_end(args);
     sn_str_printf(&subject, "%s:%d:%d", p->name, where->line, where->column);
-    sn_error(p->diags, "E0801", sn_str_text(&subject), NULL, "%s", sn_str_text(&message));
+    sn_error(p->diags, "E0801", sn_str_text(&subject), "the grammar is in docs/ir.md", "%s", sn_str_text(&message));
     sn_str_free(&message);
     sn_str_free(&subject);
     p->failed = true;
@@ -753,7 +753,9 @@ static void resolve_mentions(parser *p) {
 static void verify(parser *p) {
     sn_str problems = {0};
     if (!p->failed && !sn_verify(p->module, &problems)) {
-        sn_error(p->diags, "E0802", p->name, NULL, "the module is malformed:\n%s", sn_str_text(&problems));
+        sn_error(p->diags, "E0802", p->name,
+                 "the rules are in docs/ir.md; `--dump-ir=after-all` shows text that keeps them",
+                 "the module is malformed:\n%s", sn_str_text(&problems));
         p->failed = true;
     }
     sn_str_free(&problems);
@@ -816,7 +818,9 @@ static void load_sources(sn_module *module, const char *path, sn_diags *diags) {
             sn_warning(diags, "W0801", global->source.path, "passes treat its values as unknown",
                        "the file of @%s cannot be read", global->name);
         } else if (offset > (int64_t)file.bytes || bytes > (int64_t)file.bytes - offset) {
-            sn_error(diags, "E0803", global->source.path, NULL, "@%s ends behind the end of its file", global->name);
+            sn_error(diags, "E0803", global->source.path,
+                     "give the file that belongs to this text, or change its offset or shape",
+                     "@%s ends behind the end of its file", global->name);
         } else if (offset % (int64_t)sn_dtype_bytes(global->value->type.dtype)) {
             global->source.data = sn_arena_copy(&module->arena, file.data + offset, (size_t)bytes);
         } else {
@@ -833,7 +837,7 @@ sn_module *sn_parse_file(const char *path, sn_diags *diags) {
     sn_mapped_file file;
     sn_status status = sn_file_map(path, &file);
     if (status) {
-        sn_error(diags, "E0801", path, NULL, "%s", sn_status_message(status));
+        sn_error(diags, "E0801", path, "the grammar is in docs/ir.md", "%s", sn_status_message(status));
         sn_status_free(status);
         return NULL;
     }

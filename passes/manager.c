@@ -61,7 +61,8 @@ int64_t sn_pass_argument_int(sn_pass_context *context, const char *name, int64_t
     char *end;
     long long value = strtoll(text, &end, 10);
     if (end == text || (*end && *end != ',')) {
-        sn_error(context->diags, "E0813", context->pass->name, NULL, "the argument %s takes a whole number", name);
+        sn_error(context->diags, "E0813", context->pass->name, "write it as name{key=3}",
+                 "the argument %s takes a whole number", name);
         return otherwise;
     }
     return value;
@@ -139,7 +140,7 @@ static bool parse_step(sn_pass_context *context, const char **text, steps *out) 
         return false;
     }
     if (*arguments && !pass->arguments) {
-        sn_error(context->diags, "E0812", name, NULL, "the pass takes no arguments");
+        sn_error(context->diags, "E0812", name, "leave the braces out", "the pass takes no arguments");
         return false;
     }
     step one = {pass, arguments};
@@ -226,7 +227,8 @@ static bool open_dumper(sn_pass_context *context, const sn_pipeline_options *opt
     d->dir = options->dump_dir ? options->dump_dir : "sennit-dumps";
     sn_status status = sn_make_directories(d->dir);
     if (status) {
-        sn_error(context->diags, "E0816", "--dump-dir", NULL, "%s", sn_status_message(status));
+        sn_error(context->diags, "E0816", "--dump-dir", "check the folder, its permissions and the free space", "%s",
+                 sn_status_message(status));
         sn_status_free(status);
         return false;
     }
@@ -240,7 +242,8 @@ static bool dump(sn_pass_context *context, dumper *d, sn_module *module, int num
     sn_status status = sn_print_file(module, &d->constants, sn_str_text(&path));
     sn_str_free(&path);
     if (!status) return true;
-    sn_error(context->diags, "E0816", "--dump-ir", NULL, "%s", sn_status_message(status));
+    sn_error(context->diags, "E0816", "--dump-ir", "check the folder, its permissions and the free space", "%s",
+             sn_status_message(status));
     sn_status_free(status);
     return false;
 }
@@ -275,8 +278,9 @@ static bool verify(const sn_module *module, const sn_pass_context *context) {
 
 static bool check_form(sn_pass_context *context, const sn_module *module, const sn_pass *pass) {
     if (pass->forms >> module->form & 1) return true;
-    sn_error(context->diags, "E0817", pass->name, NULL, "the pass does not work on %s form",
-             sn_form_name(module->form));
+    sn_error(context->diags, "E0817", pass->name,
+             "run the passes before it first: `--print-pipeline` lists them in order",
+             "the pass does not work on %s form", sn_form_name(module->form));
     return false;
 }
 
@@ -324,7 +328,8 @@ bool sn_passes_run(sn_module *module, sn_pass_context *context, const sn_pipelin
     sn_bug_set_context(NULL, NULL);
     sn_status status = sn_constant_store_close(&dumper.constants);
     if (status) {
-        sn_error(context->diags, "E0816", "--dump-ir", NULL, "%s", sn_status_message(status));
+        sn_error(context->diags, "E0816", "--dump-ir", "check the folder, its permissions and the free space", "%s",
+                 sn_status_message(status));
         fine = false;
     }
     sn_status_free(status);

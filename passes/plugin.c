@@ -48,8 +48,8 @@ static void run(sn_module *module, sn_pass_context *context) {
     sennit_host host = sn_plugin_host(context);
     int status = theirs->run(&host, sn_plugin_module(module), context->arguments);
     if (status != 0)
-        sn_error(context->diags, "E0824", NULL, NULL, "the plug-in pass %s failed with status %d", theirs->name,
-                 status);
+        sn_error(context->diags, "E0824", NULL, "report it to the plug-in's author, or leave the pass out of --passes",
+                 "the plug-in pass %s failed with status %d", theirs->name, status);
 }
 
 // Names appear in pipelines, in file names of dumps and in the text of the IR.
@@ -123,7 +123,8 @@ bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags) {
     }
     void *object = dlopen(where, RTLD_NOW | RTLD_LOCAL);
     if (!object) {
-        sn_error(diags, "E0821", path, NULL, "the plug-in does not load: %s", dlerror());
+        sn_error(diags, "E0821", path, "build it as a shared library: samples/plugins/README.md",
+                 "the plug-in does not load: %s", dlerror());
         return false;
     }
     sennit_plugin_query_fn query;
@@ -140,6 +141,9 @@ bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags) {
         return false;
     }
     const char *wrong = add_plugin(plugins, plugin);
-    if (wrong) sn_error(diags, "E0824", path, NULL, "the plug-in cannot be used: %s", wrong);
+    if (wrong)
+        sn_error(diags, "E0824", path,
+                 "build it against this version's include/sennit/plugin.h: samples/plugins/README.md",
+                 "the plug-in cannot be used: %s", wrong);
     return !wrong;
 }

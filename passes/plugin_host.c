@@ -25,7 +25,8 @@ static sn_pass_context *context_of(const sennit_host *host) {
 static void complain(const sennit_host *host, const sn_op *op, const char *what, const char *why) {
     sn_pass_context *context = context_of(host);
     const char *node = op ? sn_origin_node(op->origin) : NULL;
-    sn_error(context->diags, "E0825", node, NULL, "plug-in pass %s: %s: %s", context->pass->name, what, why);
+    sn_error(context->diags, "E0825", node, "report it to the plug-in's author, or leave the pass out of --passes",
+             "plug-in pass %s: %s: %s", context->pass->name, what, why);
 }
 
 static uint32_t form(const sennit_module *module) {

@@ -31,7 +31,10 @@ static int evaluate(const sn_options *options, sn_diags *diags) {
         sn_vec_push(&line, NULL);
         sn_status status = sn_launch(build.output, 1, line.data, &exit_status);
         sn_vec_free(&line);
-        if (status) sn_error(diags, "E0702", NULL, NULL, "%s", sn_status_message(status));
+        if (status)
+            sn_error(diags, "E0702", NULL,
+                     "is there memory for that many ranks, and does `mpirun -n 2 true` work here?", "%s",
+                     sn_status_message(status));
         sn_status_free(status);
     }
     sn_workplace_remove(folder);

@@ -6,13 +6,8 @@
 
 static bool explain(const sn_options *options, sn_diags *diags) {
     const char *path = options->arguments.data[0], *node = sn_options_text(options, "node", NULL);
-    json_error_t error;
-    json_t *plan = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!plan) {
-        const char *line = error.line > 0 ? sn_arena_printf(&diags->arena, "line %d: ", error.line) : "";
-        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: %s%s", line, error.text);
-        return false;
-    }
+    json_t *plan = sn_plan_load(path, diags);
+    if (!plan) return false;
     sn_plan checked;
     sn_str text = {0};
     bool good = sn_plan_from_json(plan, path, diags, &diags->arena, &checked);

@@ -53,7 +53,8 @@ static sn_onnx_replacement *replacements(const sn_onnx_info *info, const sn_safe
 }
 
 static void fail(sn_diags *diags, sn_status status) {
-    sn_error(diags, "E0710", NULL, NULL, "%s", sn_status_message(status));
+    sn_error(diags, "E0710", NULL, "check the path, its permissions and the free space", "%s",
+             sn_status_message(status));
     sn_status_free(status);
 }
 

@@ -24,7 +24,8 @@ static void print_numbers(const sn_network_answer *answer, bool feasible, double
 // False after a diagnostic.
 static bool report(const sn_network *network, const sn_network_answer *answer, const char *path, sn_diags *diags) {
     if (answer->result == SN_NETWORK_INFEASIBLE)
-        sn_error(diags, "E0493", path, NULL, "no choice of strategies is allowed and keeps the usage limit");
+        sn_error(diags, "E0493", path, "raise the usage limit of the problem, or check its usages",
+                 "no choice of strategies is allowed and keeps the usage limit");
     else if (answer->result == SN_NETWORK_UNKNOWN)
         sn_error(diags, "E0494", path, "give it more --seconds",
                  "no choice within the usage limit of %" PRId64 " was found; the best has a peak of %" PRId64,
@@ -37,7 +38,8 @@ static bool can_write(const char *output, sn_diags *diags) {
     sn_atomic_file file;
     sn_status status = sn_atomic_open(output, &file);
     if (status)
-        sn_error(diags, "E0804", output, NULL, "%s", sn_status_message(status));
+        sn_error(diags, "E0804", output, "check the path, its permissions and the free space", "%s",
+                 sn_status_message(status));
     else
         sn_atomic_discard(&file);
     sn_status_free(status);
@@ -59,7 +61,9 @@ static void solve(const sn_options *options, const char *path, sn_network *netwo
                answer.result == SN_NETWORK_OPTIMAL ? " (optimal)" : "", answer.peak, network->limit);
     if (feasible && output) {
         sn_status status = sn_contest_write(output, answer.choice, network->n_nodes);
-        if (status) sn_error(diags, "E0804", output, NULL, "%s", sn_status_message(status));
+        if (status)
+            sn_error(diags, "E0804", output, "check the path, its permissions and the free space", "%s",
+                     sn_status_message(status));
         sn_status_free(status);
     }
     print_numbers(&answer, feasible, sn_seconds() - start);

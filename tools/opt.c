@@ -22,14 +22,16 @@ static void write_result(const sn_options *options, sn_module *module, sn_diags 
         sn_str text = {0};
         sn_print(&text, module, NULL);
         if (fwrite(sn_str_text(&text), 1, text.length, stdout) != text.length || fflush(stdout) != 0)
-            sn_error(diags, "E0804", "stdout", NULL, "the result cannot be written");
+            sn_error(diags, "E0804", "stdout", "is the pipe closed or the disk full?", "the result cannot be written");
         sn_str_free(&text);
         return;
     }
     sn_constant_store store = {.path = sn_arena_printf(&diags->arena, "%s.bin", path)};
     sn_status status = sn_print_file(module, &store, path);
     sn_status closed = sn_constant_store_close(&store);
-    if (status || closed) sn_error(diags, "E0804", "-o", NULL, "%s", sn_status_message(status ? status : closed));
+    if (status || closed)
+        sn_error(diags, "E0804", "-o", "check the path, its permissions and the free space", "%s",
+                 sn_status_message(status ? status : closed));
     sn_status_free(status);
     sn_status_free(closed);
 }

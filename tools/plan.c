@@ -33,7 +33,8 @@ static bool write_plan(sn_planning *p, const json_t *json) {
     sn_status status = text ? sn_file_write(path, text, strlen(text)) : SN_OK;
     free(text);
     if (!status) return true;
-    sn_error(p->diags, "E0445", path, NULL, "%s", sn_status_message(status));
+    sn_error(p->diags, "E0445", path, "check the path, its permissions and the free space", "%s",
+             sn_status_message(status));
     sn_status_free(status);
     return false;
 }

@@ -50,10 +50,8 @@ static bool make_build_line(sn_plan_step *s, const char *path, const char *model
 static bool lower(sn_plan_step *s, sn_diags *diags) {
     sn_train_build build = {.output = "", .shapes_alone = true};
     if (!sn_train_lower(&s->build, &build, diags, &s->step)) return false;
-    const char *cluster = sn_options_text(&s->build, "cluster", NULL);
-    if (cluster ? !sn_cluster_load(cluster, diags, &s->cluster)
-                : !sn_cluster_preset("local", sn_plan_ranks(&s->step.plan), &s->cluster))
-        return false;
+    s->cluster = s->step.cluster;
+    if (!s->step.has_cluster && !sn_cluster_preset("local", sn_plan_ranks(&s->step.plan), &s->cluster)) return false;
     if (!sn_kernels_lower(s->step.module, diags, &s->kernels)) return false;
     sn_schedule_request request = {.model_path = "",
                                    .model_hash = "",
@@ -68,14 +66,8 @@ static bool lower(sn_plan_step *s, sn_diags *diags) {
 
 bool sn_plan_step_make(const char *path, const char *model, const sn_options *options, sn_diags *diags,
                        sn_plan_step *out) {
-    json_error_t error;
-    *out = (sn_plan_step){.plan = json_load_file(path, JSON_REJECT_DUPLICATES, &error)};
-    if (!out->plan) {
-        const char *line = error.line > 0 ? sn_arena_printf(&out->arena, "line %d: ", error.line) : "";
-        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: %s%s", line, error.text);
-        return false;
-    }
-    return make_build_line(out, path, model, options, diags) && lower(out, diags);
+    *out = (sn_plan_step){.plan = sn_plan_load(path, diags)};
+    return out->plan && make_build_line(out, path, model, options, diags) && lower(out, diags);
 }
 
 void sn_plan_step_free(sn_plan_step *s) {

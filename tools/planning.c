@@ -17,7 +17,9 @@ static bool read_command(sn_planning *p) {
         sn_error(p->diags, "E0448", "--cluster",
                  sn_arena_printf(arena, "--cluster PRESET:N with one of %s, or a file", sn_cluster_preset_names(arena)),
                  "a plan is made for a cluster");
-    if (!p->batch) sn_error(p->diags, "E0448", "--batch", NULL, "a plan is made for a batch: add --batch");
+    if (!p->batch)
+        sn_error(p->diags, "E0448", "--batch", "add --batch N: samples of one update, over all ranks",
+                 "a plan is made for a batch: add --batch");
     p->is_fixed = mesh != NULL;
     return cluster && p->batch && sn_cluster_load(cluster, p->diags, &p->cluster) &&
            (!mesh || sn_plan_from_outline(mesh, p->diags, &p->fixed)) &&
@@ -99,7 +101,9 @@ bool sn_planning_open(sn_planning *p, const sn_options *options, sn_diags *diags
                                      .objective = objective_of(options),
                                      .fixed = p->is_fixed ? &p->fixed : NULL};
     if (!p->blocks.n_blocks) {
-        sn_error(diags, "E0440", options->arguments.data[0], NULL, "the model has nothing to split");
+        sn_error(diags, "E0440", options->arguments.data[0],
+                 "a model to train needs an operator with a weight: is it the right file?",
+                 "the model has nothing to split");
         return false;
     }
     p->search = sn_search_new(&p->request, &p->arena);

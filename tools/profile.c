@@ -46,7 +46,9 @@ static bool measure_plan(const sn_options *options, size_t index, bool quick, sn
     bool good = sn_plan_step_make(path, NULL, options, diags, &plan);
     sn_status status = SN_OK;
     if (good) status = sn_profile_measure_plan(&plan.schedules, &plan.kernels, quick ? 0.1 : 0.25, instructions);
-    if (status) sn_error(diags, "E0831", path, NULL, "its step cannot be measured: %s", sn_status_message(status));
+    if (status)
+        sn_error(diags, "E0831", path, "the step must run here: `sennit train` with the same options says more",
+                 "its step cannot be measured: %s", sn_status_message(status));
     good = good && !status;
     sn_status_free(status);
     sn_plan_step_free(&plan);
@@ -82,7 +84,9 @@ static bool measure(const sn_options *options, sn_diags *diags, const char *fold
         if (!sn_profile_measure_ranks(ranks[i], cores, quick, folder, diags, profile)) return false;
     }
     sn_status status = sn_profile_measure_kinds(quick, show, profile);
-    if (status) sn_error(diags, "E0831", NULL, NULL, "this machine cannot be measured: %s", sn_status_message(status));
+    if (status)
+        sn_error(diags, "E0831", NULL, "free some memory and the temporary folder, then measure again",
+                 "this machine cannot be measured: %s", sn_status_message(status));
     bool good = !status;
     sn_status_free(status);
     json_t *instructions = json_object();
@@ -119,7 +123,8 @@ static bool write_profile(const char *path, const json_t *profile, sn_diags *dia
     sn_status status = sn_file_write(path, sn_str_text(&text), text.length);
     sn_str_free(&text);
     if (!status) return true;
-    sn_error(diags, "E0830", path, NULL, "%s", sn_status_message(status));
+    sn_error(diags, "E0830", path, "check the path, its permissions and the free space", "%s",
+             sn_status_message(status));
     sn_status_free(status);
     return false;
 }

@@ -304,8 +304,8 @@ bool sn_profile_measure_ranks(int ranks, double cores, bool quick, const char *f
         if (ranks == 2) write_messages(&b, profile);
         write_step(&b, log, profile);
     } else {
-        sn_error(diags, "E0831", NULL, NULL, "communication of %d ranks cannot be measured: %s", ranks,
-                 sn_status_message(status));
+        sn_error(diags, "E0831", NULL, "does mpirun start that many ranks here? --ranks 1 leaves communication out",
+                 "communication of %d ranks cannot be measured: %s", ranks, sn_status_message(status));
     }
     bool good = !status;
     sn_status_free(status);

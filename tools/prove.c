@@ -49,7 +49,8 @@ static void prove(const char *path, sn_diags *diags) {
     sn_findings findings = {0};
     sn_schedules_verify(&all, 0, &diags->arena, &findings);
     for (size_t i = 0; i < findings.count; i++)
-        sn_error(diags, "E0511", path, NULL, "%s: %s", sn_finding_name(findings.data[i].kind), findings.data[i].text);
+        sn_error(diags, "E0511", path, "this is a bug of the compiler; please report it", "%s: %s",
+                 sn_finding_name(findings.data[i].kind), findings.data[i].text);
     if (!findings.count)
         printf("%zu rank class%s, %zu instructions: accesses ordered, values live, collectives and transfers meet, "
                "nobody waits in vain\n",

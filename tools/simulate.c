@@ -35,7 +35,9 @@ static bool simulate(simulating *s) {
 static bool add_measured(simulating *s, const char *path, json_t *events) {
     json_error_t error;
     json_t *measured = json_load_file(path, 0, &error);
-    if (!measured) sn_error(s->diags, "E0829", path, NULL, "the trace cannot be read: %s", error.text);
+    if (!measured)
+        sn_error(s->diags, "E0829", path, "give a file that `--trace FILE` of a run wrote",
+                 "the trace cannot be read: %s", error.text);
     bool good = measured && sn_trace_add_measured(events, measured, path, s->diags);
     json_decref(measured);
     return good;
@@ -52,7 +54,9 @@ static bool write_trace(simulating *s) {
     bool good = !measured || add_measured(s, measured, events);
     char *text = good ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     sn_status status = text ? sn_file_write(path, text, strlen(text)) : SN_OK;
-    if (status) sn_error(s->diags, "E0830", path, NULL, "%s", sn_status_message(status));
+    if (status)
+        sn_error(s->diags, "E0830", path, "check the path, its permissions and the free space", "%s",
+                 sn_status_message(status));
     good = good && !status;
     sn_status_free(status);
     free(text);

@@ -42,7 +42,10 @@ static int train(const sn_options *options, sn_diags *diags) {
         diags->count = 0; // what has been printed
         const char *const *arguments = sn_train_run_arguments(options, &diags->arena);
         sn_status status = sn_launch(build.output, ranks, arguments, &exit_status);
-        if (status) sn_error(diags, "E0702", NULL, NULL, "%s", sn_status_message(status));
+        if (status)
+            sn_error(diags, "E0702", NULL,
+                     "is there memory for that many ranks, and does `mpirun -n 2 true` work here?", "%s",
+                     sn_status_message(status));
         sn_status_free(status);
     }
     sn_workplace_remove(folder);

@@ -52,14 +52,8 @@ bool sn_train_read(const sn_options *options, sn_arena *arena, sn_diags *diags, 
 }
 
 static bool load_plan(const char *path, sn_diags *diags, sn_arena *arena, sn_plan *out) {
-    json_error_t error;
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!json) {
-        const char *line = error.line > 0 ? sn_arena_printf(arena, "line %d: ", error.line) : "";
-        sn_error(diags, "E0405", path, NULL, "the plan cannot be read: %s%s", line, error.text);
-        return false;
-    }
-    bool good = sn_plan_from_json(json, path, diags, arena, out);
+    json_t *json = sn_plan_load(path, diags);
+    bool good = json && sn_plan_from_json(json, path, diags, arena, out);
     json_decref(json);
     return good;
 }
@@ -220,9 +214,7 @@ static bool package(const sn_options *options, const sn_train_build *build, sn_t
     if (path) stat(path, &info);
     sn_package_request request = {
         .path = build->output, .runner = find_runner(arena), .plan = &step->plan, .plugins = step->plugins};
-    const char *name = sn_options_text(options, "cluster", NULL);
-    sn_cluster cluster;
-    if (name && sn_cluster_load(name, diags, &cluster)) request.cluster = &cluster;
+    if (step->has_cluster) request.cluster = &step->cluster;
     request.schedule = (sn_schedule_request){
         .model_path = path ? path : model,
         .model_bytes = info.st_size,
@@ -241,18 +233,19 @@ static bool package(const sn_options *options, const sn_train_build *build, sn_t
 }
 
 // --cluster beside a plan: the machines that it was made for.
-static bool check_cluster(const sn_options *options, const sn_plan *plan, sn_diags *diags) {
+static bool read_cluster(const sn_options *options, sn_diags *diags, sn_train_step *step) {
     const char *name = sn_options_text(options, "cluster", NULL);
-    sn_cluster cluster;
+    const sn_plan *plan = &step->plan;
     if (!name) return true;
-    if (!sn_cluster_load(name, diags, &cluster)) return false;
-    if (plan->cluster_hash && plan->cluster_hash != sn_cluster_hash(&cluster))
+    step->has_cluster = sn_cluster_load(name, diags, &step->cluster);
+    if (!step->has_cluster) return false;
+    int64_t devices = sn_cluster_devices(&step->cluster);
+    if (plan->cluster_hash && plan->cluster_hash != sn_cluster_hash(&step->cluster))
         sn_error(diags, "E0443", name, "plan again with `sennit plan`, or leave --cluster out",
                  "the plan was made for another cluster");
-    else if (sn_cluster_devices(&cluster) != sn_plan_ranks(plan))
+    else if (devices != sn_plan_ranks(plan))
         sn_error(diags, "E0443", name, "a plan uses every device of its cluster",
-                 "the plan is for %d ranks and the cluster has %" PRId64 " devices", sn_plan_ranks(plan),
-                 sn_cluster_devices(&cluster));
+                 "the plan is for %d ranks and the cluster has %" PRId64 " devices", sn_plan_ranks(plan), devices);
     else
         return true;
     return false;
@@ -274,7 +267,7 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
     bool good = sn_train_read(options, &out->arena, diags, &out->training) &
                 read_plan(options, diags, &out->arena, plan) & sn_train_mode(options, diags, &mode) &
                 check_target(options, diags);
-    good = good && check_cluster(options, plan, diags);
+    good = good && read_cluster(options, diags, out);
     out->plugins = sn_command_plugins(options, diags);
     if (!good || !out->plugins) return false;
     out->training.accumulate = plan->microbatches;
@@ -295,7 +288,8 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
     sn_pass_context context = {.diags = diags, .training = &out->training, .plan = plan, .plugins = out->plugins};
     if (!run_passes(options, build, out->module, &context)) return false;
     if (out->module->form == SN_FORM_SCHED) return true;
-    sn_warning(diags, "W0703", NULL, NULL, "the passes ended before there was a program to run: nothing was compiled");
+    sn_warning(diags, "W0703", NULL, "leave --stop-after and --pass-limit out for a program",
+               "the passes ended before there was a program to run: nothing was compiled");
     return false;
 }
 

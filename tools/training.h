@@ -3,6 +3,7 @@
 #include "base/diag.h"
 #include "base/options.h"
 #include "frontend/onnx.h"
+#include "passes/cost/cluster.h"
 #include "passes/partition/plan.h"
 #include "passes/training/training.h"
 #include "tools/model.h"
@@ -27,6 +28,8 @@ typedef struct sn_train_step {
     sn_arena arena;
     sn_training training;
     sn_plan plan;
+    bool has_cluster; // --cluster names one
+    sn_cluster cluster;
     struct sn_plugins *plugins;
     sn_model_source source;
     uint64_t model_hash; // of the model as imported: the same for every plan

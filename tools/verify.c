@@ -31,7 +31,8 @@ static const char *file_of(verifier *v, int ranks, const char *suffix) {
 
 static bool failed(verifier *v, sn_status status) {
     if (!status) return false;
-    sn_error(v->diags, "E0706", NULL, NULL, "%s", sn_status_message(status));
+    sn_error(v->diags, "E0706", NULL, "check the temporary folder: TMPDIR names another", "%s",
+             sn_status_message(status));
     sn_status_free(status);
     return true;
 }
@@ -122,7 +123,9 @@ static bool run_with(verifier *v, int ranks) {
     sn_vec_free(&line);
     if (failed(v, status)) return false;
     if (exit_status)
-        sn_error(v->diags, "E0707", NULL, NULL, "the run on %d ranks ended with status %d", ranks, exit_status);
+        sn_error(v->diags, "E0707", NULL,
+                 "its own message is above; `sennit train` with the same options runs it alone",
+                 "the run on %d ranks ended with status %d", ranks, exit_status);
     return exit_status == 0;
 }
 
@@ -234,7 +237,10 @@ static bool compare_tensors(verifier *v, const char *what, double share, const c
     if (c.left_out) printf("; %zu elements whose gradient is rounding noise left out", c.left_out);
     printf("\n");
     bool good = worst <= tolerance;
-    if (!good) sn_error(v->diags, "E0708", where, NULL, "%s differ by %.2g, more than %.0e", what, worst, tolerance);
+    if (!good)
+        sn_error(v->diags, "E0708", where,
+                 "unless the model amplifies rounding this is a bug of the compiler: please report it",
+                 "%s differ by %.2g, more than %.0e", what, worst, tolerance);
     sn_safetensors_close(&a);
     sn_safetensors_close(&b);
     return good;
@@ -251,7 +257,8 @@ static bool read_losses(verifier *v, int ranks, double *losses) {
     }
     if (file) fclose(file);
     if (n < v->steps)
-        sn_error(v->diags, "E0707", NULL, NULL, "the run on %d ranks logged %" PRId64 " losses", ranks, n);
+        sn_error(v->diags, "E0707", NULL, "each step logs a loss: run the same command with `train` to see its log",
+                 "the run on %d ranks logged %" PRId64 " losses", ranks, n);
     return n == v->steps;
 }
 
@@ -265,7 +272,9 @@ static bool compare_losses(verifier *v) {
     }
     if (good) printf("%-12s worst relative difference %.2g over %" PRId64 " steps\n", "losses", worst, v->steps);
     if (good && !(worst <= tolerance))
-        sn_error(v->diags, "E0708", NULL, NULL, "losses differ by %.2g, more than %.0e", worst, tolerance);
+        sn_error(v->diags, "E0708", NULL,
+                 "unless the model amplifies rounding this is a bug of the compiler: please report it",
+                 "losses differ by %.2g, more than %.0e", worst, tolerance);
     sn_free(many);
     sn_free(one);
     return good;

@@ -74,7 +74,9 @@ static bool check(const sn_func *body, sn_diags *diags) {
         const char *why = sn_lower_refuses(op);
         if (!why) continue;
         const char *node = sn_origin_node(op->origin);
-        sn_error(diags, "E0501", node ? node : sn_op_name(op->kind), NULL, "%s: %s", sn_op_name(op->kind), why);
+        sn_error(diags, "E0501", node ? node : sn_op_name(op->kind),
+                 "rewrite this part of the model with other operators, and please report it", "%s: %s",
+                 sn_op_name(op->kind), why);
         fine = false;
     }
     return fine;

@@ -13,7 +13,8 @@
 
 static void report(sn_status status, const char *code, const char *subject, sn_diags *diags) {
     if (!status) return;
-    sn_error(diags, code, subject, NULL, "%s", sn_status_message(status));
+    sn_error(diags, code, subject, "check the path, its permissions and the free space", "%s",
+             sn_status_message(status));
     sn_status_free(status);
 }
 

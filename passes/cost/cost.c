@@ -23,7 +23,9 @@ static void take_answers(const sn_cost_model *model, const char *name, int n, co
             seconds[i] = answers[i];
             continue;
         }
-        sn_error(model->diags, "E0827", name, NULL, "the plug-in's cost model answered %g seconds", answers[i]);
+        sn_error(model->diags, "E0827", name,
+                 "report it to the plug-in's author; include/sennit/plugin.h says what an answer is",
+                 "the plug-in's cost model answered %g seconds", answers[i]);
         return; // one is enough
     }
 }

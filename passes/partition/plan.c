@@ -411,6 +411,16 @@ static bool check_all_keys(const json_t *json, const char *subject, sn_diags *di
     return good;
 }
 
+json_t *sn_plan_load(const char *path, sn_diags *diags) {
+    json_error_t error;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    const char *line = error.line > 0 ? sn_arena_printf(&diags->arena, "line %d: ", error.line) : "";
+    if (!json)
+        sn_error(diags, "E0405", path, "`sennit plan -o FILE` writes one; docs/planning.md describes it",
+                 "the plan cannot be read: %s%s", line, error.text);
+    return json;
+}
+
 bool sn_plan_from_json(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *out) {
     const json_t *mesh = json_object_get(json, "mesh"), *predicted = json_object_get(json, "predicted");
     if (json_integer_value(json_object_get(json, "version")) != PLAN_VERSION || !json_is_object(mesh)) {

@@ -89,6 +89,8 @@ sn_plan sn_plan_data_parallel(int ranks, int microbatches);
 // "pp=2,dp=2,tp=2,microbatches=4,schedule=1f1b,chunks=1,zero=1,remat=full": sizes of axes and the words above, in any
 // order; axes keep the order of the text. False with E0407.
 bool sn_plan_from_outline(const char *text, sn_diags *diags, sn_plan *out);
+// The JSON of a plan file, a new reference; NULL with E0405 when it is not JSON.
+json_t *sn_plan_load(const char *path, sn_diags *diags);
 // A new reference to a JSON object, and back. Reading checks everything and reports errors about `subject`; names and
 // lists go to `arena`.
 json_t *sn_plan_to_json(const sn_plan *plan);

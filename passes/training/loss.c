@@ -130,8 +130,8 @@ static void shape_error(sn_diags *diags, const sn_value *target, sn_type wanted)
     sn_str has = {0}, wants = {0};
     sn_type_print(&has, target->type);
     sn_type_print(&wants, wanted);
-    sn_error(diags, "E0304", target->name, NULL, "the loss needs %s here, but the model's input is %s",
-             sn_str_text(&wants), sn_str_text(&has));
+    sn_error(diags, "E0304", target->name, "export the model with such an input, or choose another --loss",
+             "the loss needs %s here, but the model's input is %s", sn_str_text(&wants), sn_str_text(&has));
     sn_str_free(&has);
     sn_str_free(&wants);
 }
@@ -149,7 +149,8 @@ static bool cross_entropy(sn_builder *b, const char *names, int64_t ignore_index
     sn_value *logits = find_output(b, left, diags), *labels = find_arg(b->func, right);
     if (!logits) return false;
     if (logits->type.rank < 1) {
-        sn_error(diags, "E0304", left, NULL, "logits need a dim of classes, but this is a scalar");
+        sn_error(diags, "E0304", left, "choose another output or loss with --loss",
+                 "logits need a dim of classes, but this is a scalar");
         return false;
     }
     int axis = logits->type.rank - 1;

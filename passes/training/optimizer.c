@@ -92,8 +92,8 @@ static bool set_key(const facts *f, char *setting, sn_diags *diags, sn_optimizer
         *(double *)((char *)out + k->offset) = value;
         return true;
     }
-    sn_error(diags, "E0305", subject, NULL, "\"%s\" is not a possible value for %.*s", equals + 1, (int)length,
-             setting);
+    sn_error(diags, "E0305", subject, "lr and eps are positive, betas and momentum lie in [0, 1)",
+             "\"%s\" is not a possible value for %.*s", equals + 1, (int)length, setting);
     return false;
 }
 
@@ -111,7 +111,8 @@ bool sn_optimizer_parse(const char *text, sn_diags *diags, sn_optimizer *out) {
     bool fine = true;
     for (char *setting; (setting = strsep(&rest, ","));) fine &= set_key(f, setting, diags, &result);
     if (fine && result.nesterov && (result.momentum == 0 || result.dampening != 0)) {
-        sn_error(diags, "E0305", subject, NULL, "Nesterov's momentum needs a momentum and no dampening");
+        sn_error(diags, "E0305", subject, "add momentum=0.9 and leave dampening out, or leave nesterov out",
+                 "Nesterov's momentum needs a momentum and no dampening");
         fine = false;
     }
     if (fine) *out = result;

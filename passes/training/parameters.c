@@ -22,7 +22,8 @@ static bool compile(patterns *p, const char *option, int n, const char *const *t
         if (!code) continue;
         char why[128];
         regerror(code, &p->compiled[p->n], why, sizeof why);
-        sn_error(diags, "E0306", option, NULL, "\"%s\" is not a regular expression: %s", text[p->n], why);
+        sn_error(diags, "E0306", option, "write a POSIX extended expression, such as 'h\\.[01]\\..*'",
+                 "\"%s\" is not a regular expression: %s", text[p->n], why);
         return false;
     }
     return true;

@@ -144,7 +144,10 @@ static void note_unused(const sn_dataset *d, sn_diags *diags) {
         if (!used) sn_str_printf(&names, "%s%s", names.length ? ", " : "", entry->d_name);
     }
     if (folder) closedir(folder);
-    if (names.length) sn_warning(diags, "W0601", d->options.path, NULL, "no input reads %s", sn_str_text(&names));
+    if (names.length)
+        sn_warning(diags, "W0601", d->options.path,
+                   "rename the file or column to the input it is for; `sennit info` lists the inputs",
+                   "no input reads %s", sn_str_text(&names));
     sn_str_free(&names);
 }
 
@@ -193,7 +196,7 @@ static void open_tokens(sn_dataset *d, sn_diags *diags) {
     }
     sn_status status = sn_file_map(path, &d->tokens);
     if (status) {
-        sn_error(diags, "E0604", path, NULL, "%s", sn_status_message(status));
+        sn_error(diags, "E0604", path, "check the path and its permissions", "%s", sn_status_message(status));
         sn_status_free(status);
         return;
     }
@@ -235,7 +238,7 @@ sn_dataset *sn_dataset_open(const sn_schedules *all, int64_t class, const sn_dat
     size_t errors = diags->errors;
     struct stat info;
     if (stat(options->path, &info) != 0) {
-        sn_error(diags, "E0604", options->path, NULL, "there is no such file or folder");
+        sn_error(diags, "E0604", options->path, "check the path given with --data", "there is no such file or folder");
     } else if (S_ISDIR(info.st_mode)) {
         open_folder(d, diags);
     } else {
@@ -410,7 +413,8 @@ bool sn_dataset_fill(const sn_dataset *d, int64_t first, size_t i, int64_t rank,
     for (int64_t b = 0; b < local && good; b++) {
         int64_t misfit = read_sample(d, i, first + b, whole, &row);
         if (misfit >= 0) {
-            sn_error(diags, "E0603", sn_str_text(&d->sources[i].path), NULL,
+            sn_error(diags, "E0603", sn_str_text(&d->sources[i].path),
+                     "correct the row, or export the model with a wider input type",
                      "row %" PRId64 " holds a value that %s of input '%s' cannot hold", row,
                      sn_dtype_name(wanted_type(d, i)), in->name);
             good = false;

@@ -334,7 +334,8 @@ static bool read_file(const char *path, char **text, size_t *bytes, sn_diags *di
     bool regular = stat(path, &info) == 0 && S_ISREG(info.st_mode);
     gzFile file = regular ? gzopen(path, "rb") : NULL;
     if (!file) {
-        sn_error(diags, "E0492", path, NULL, "cannot be read: %s", errno ? strerror(errno) : "not a regular file");
+        sn_error(diags, "E0492", path, "check the path and its permissions", "cannot be read: %s",
+                 errno ? strerror(errno) : "not a regular file");
         return false;
     }
     gzbuffer(file, 1 << 18);
@@ -351,7 +352,7 @@ static bool read_file(const char *path, char **text, size_t *bytes, sn_diags *di
     const char *problem = gzerror(file, &code);
     bool good = got == 0 && code == Z_OK;
     if (!good)
-        sn_error(diags, "E0492", path, NULL, "%s",
+        sn_error(diags, "E0492", path, "unpack it with gunzip to see whether it is whole", "%s",
                  count > max_text ? "holds more than 4 GiB of text" : (code == Z_ERRNO ? strerror(errno) : problem));
     gzclose(file);
     if (!good) sn_free(data);
