@@ -1,27 +1,69 @@
 // 1F1B (Narayanan et al. 2019, 2021): stage s starts after s forwards and ends after s backwards, so a step is the sum
-// over all stages of one micro-batch and (microbatches - 1) times the slowest one. With c chunks a stage the fill and
-// the drain shrink to 1/c: the first micro-batch visits a stage for one chunk at a time.
+// over all stages of one micro-batch and (microbatches - 1) times the slowest one. With c chunks a rank the fill and
+// the drain shrink to 1/c: the first micro-batch visits a rank for one chunk at a time. Zero-bubble (ZB-H1, Qi et al.
+// 2024) fills what is left with gradients of weights.
 #include "passes/cost/step.h"
 
 #include <math.h>
+
+void sn_pipeline_times_add(sn_pipeline_times *t, double forward, double backward_input, double backward_weight,
+                           bool last) {
+    double without = forward + backward_input, seconds = without + backward_weight;
+    t->sum += seconds;
+    t->longest_stage = fmax(t->longest_stage, seconds);
+    t->longest_without = fmax(t->longest_without, without);
+    t->without_weights += without;
+    t->least_weights = t->stages ? fmin(t->least_weights, backward_weight) : backward_weight;
+    if (!last) t->fill += without - backward_weight;
+    t->stages++;
+}
+
+double sn_pipeline_seconds(sn_pipeline schedule, int ranks, int64_t microbatches, const sn_pipeline_times *t) {
+    double m = (double)microbatches;
+    switch (schedule) {
+    case SN_PIPELINE_INTERLEAVED:
+        return m * t->longest_rank + (ranks - 1) * t->longest_stage;
+    case SN_PIPELINE_ZERO_BUBBLE:
+        // With fewer micro-batches than ranks the gradients of weights have all run before the pipeline is empty.
+        return fmax(m * t->longest_rank + fmax(0, t->fill),
+                    t->without_weights + (m - 1) * t->longest_without + t->least_weights);
+    default:
+        return t->sum + (m - 1) * t->longest_rank;
+    }
+}
 
 // Seconds of `work` that `cover` does not hide.
 static double exposed(double work, double cover) {
     return fmax(0, work - cover);
 }
 
+// The pipeline's part of a step in which every stage but the first waits `message` seconds for each of its inputs.
+static double pipeline_seconds(const sn_pipeline_shape *pipeline, const sn_step_stage *stages, double message) {
+    sn_pipeline_times times = {0};
+    int ranks = pipeline->stages, chunks = pipeline->chunks;
+    for (int s = 0; s < ranks; s++) {
+        double rank = 0;
+        for (int c = 0; c < chunks; c++) {
+            double wait = s + c > 0 ? message : 0, forward = stages[s].forward / chunks + wait,
+                   backward = stages[s].backward / chunks + wait;
+            sn_pipeline_times_add(&times, forward, backward, 0, s == ranks - 1 && c == chunks - 1);
+            rank += forward + backward;
+        }
+        times.longest_rank = fmax(times.longest_rank, rank);
+    }
+    sn_pipeline schedule = chunks > 1 ? SN_PIPELINE_INTERLEAVED : SN_PIPELINE_1F1B;
+    return sn_pipeline_seconds(schedule, ranks, pipeline->microbatches, &times);
+}
+
 sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_step_stage *stages) {
     sn_step step = {0};
-    double sum = 0, slowest = 0, message = 0, tail = 0;
+    double slowest = 0, message = 0, tail = 0;
     int last = 0;
     for (int s = 0; s < pipeline->stages; s++) {
         const sn_step_stage *stage = &stages[s];
-        double both = stage->forward + stage->backward;
-        sum += both;
-        if (both > slowest) slowest = both;
+        slowest = fmax(slowest, stage->forward + stage->backward);
         message = fmax(message, stage->message);
-        double backward = stage->backward;
-        double reduce = pipeline->overlap_reduce ? exposed(stage->reduce, backward) : stage->reduce;
+        double reduce = pipeline->overlap_reduce ? exposed(stage->reduce, stage->backward) : stage->reduce;
         double gather = pipeline->overlap_gather ? exposed(stage->gather, stage->forward) : stage->gather;
         if (reduce + gather + stage->update > tail) {
             tail = reduce + gather + stage->update;
@@ -30,14 +72,13 @@ sn_step sn_step_of(const sn_pipeline_shape *pipeline, const sn_step_stage *stage
         }
         if (sn_memory_total(&stage->memory) > sn_memory_total(&stages[last].memory)) last = s;
     }
-    double micro = (double)pipeline->microbatches, chunks = pipeline->chunks;
-    step.compute = micro * slowest;
-    step.bubble = (sum - slowest) / chunks;
-    // Filling and draining: each hop waits for its message. In the steady state a stage receives and sends, per chunk.
-    double hops = pipeline->stages - 1;
-    step.messages = 2 * hops * message;
-    if (!pipeline->overlap_messages && hops > 0) step.messages += 2 * (micro - 1) * chunks * message;
-    step.seconds = step.compute + step.bubble + step.messages + tail;
+    double computed = pipeline_seconds(pipeline, stages, 0);
+    step.compute = (double)pipeline->microbatches * slowest;
+    step.bubble = computed - step.compute;
+    // Messages that hide in the steady state are still waited for while the pipeline fills and drains.
+    step.messages = pipeline->overlap_messages ? 2.0 * (pipeline->stages - 1) * message
+                                               : pipeline_seconds(pipeline, stages, message) - computed;
+    step.seconds = computed + step.messages + tail;
     step.memory = stages[last].memory;
     step.fullest = last;
     return step;

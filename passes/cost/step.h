@@ -16,6 +16,19 @@ typedef struct sn_step_stage {
     sn_memory memory;
 } sn_step_stage;
 
+// What the closed form of a schedule needs of the stages: seconds of a micro-batch. A rank with several chunks has
+// several stages.
+typedef struct sn_pipeline_times {
+    double sum, longest_stage, longest_rank;
+    double fill;                             // of all stages but the last: forward + backward of inputs - of weights
+    double without_weights, longest_without; // forward + backward of inputs
+    double least_weights;
+    int stages;
+} sn_pipeline_times;
+void sn_pipeline_times_add(sn_pipeline_times *times, double forward, double backward_input, double backward_weight,
+                           bool last);
+double sn_pipeline_seconds(sn_pipeline schedule, int ranks, int64_t microbatches, const sn_pipeline_times *times);
+
 typedef struct sn_pipeline_shape {
     int stages, chunks; // chunks: model chunks of a stage, interleaved 1F1B when above 1
     int64_t microbatches;

@@ -22,10 +22,16 @@ static sn_transformer_setting setting_of(const sn_cost_model *model, const sn_cl
     return s;
 }
 
-// What Adam streams through memory, of one parameter: the gradient for its norm and again for the update; master copy
-// and moments read and written; the parameter that computes written.
-static double update_bytes(const sn_runtime *runtime) {
-    return 2 * runtime->gradient_bytes + 24 + (runtime->master ? (double)sn_dtype_bytes(runtime->dtype) : 0);
+// Bytes of a parameter as it is kept: sharded ones without a master copy are f32 (FSDP).
+static double stored_bytes(const sn_transformer_setting *s) {
+    return s->runtime->master || s->degrees->zero < 3 ? (double)sn_dtype_bytes(s->runtime->dtype) : 4;
+}
+
+// What Adam streams through memory, of one parameter: the gradient for its norm and again for the update; moments and
+// the master copy, where there is one, read and written; the parameter written, or read too.
+static double update_bytes(const sn_transformer_setting *s) {
+    double parameter = s->runtime->master ? 8 + stored_bytes(s) : 2 * stored_bytes(s);
+    return 2 * s->runtime->gradient_bytes + 16 + parameter;
 }
 
 static void data_parallel(const sn_transformer_setting *s, const sn_transformer_block *all, double extra,
@@ -46,9 +52,9 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
     }
     double owned = plain / share + experts / expert_share;
     const sn_device_kind *device = s->model->device;
-    stage->update = owned * update_bytes(r) / (device->memory_bandwidth * device->curve->stream);
+    stage->update = owned * update_bytes(s) / (device->memory_bandwidth * device->curve->stream);
     double kept = d->zero >= 3 ? owned : plain + experts, gradients = d->zero >= 2 ? owned : plain + experts;
-    stage->memory.parameters = kept * (r->master || d->zero < 3 ? width : 4);
+    stage->memory.parameters = kept * stored_bytes(s);
     stage->memory.gradients = gradients * r->gradient_bytes;
     stage->memory.optimizer = owned * ((r->master ? 12 + r->gradient_copy : 8) + r->left_behind);
     if (groups > 1 && r->left_behind > 0) stage->memory.optimizer += 4 * (plain + experts);
@@ -162,6 +168,13 @@ static double message_seconds(const sn_transformer_setting *s, double boundary) 
            sn_cost_collective(s->model, SN_OP_ALL_GATHER, boundary, &s->tensor);
 }
 
+// ZeRO-2 keeps no whole gradients, so it scatters those of each micro-batch.
+static void scatter_each_time(const sn_transformer_setting *s, sn_step_stage *stage) {
+    bool hides = s->runtime->overlap_reduce;
+    stage->backward = hides ? fmax(stage->backward, stage->reduce) : stage->backward + stage->reduce;
+    stage->reduce = 0;
+}
+
 static sn_step_stage stage_of(const sn_transformer_setting *s, const block_costs *costs, int i) {
     sn_step_stage stage = {0};
     sn_transformer_block all = {0};
@@ -181,6 +194,7 @@ static sn_step_stage stage_of(const sn_transformer_setting *s, const block_costs
     double tied =
         s->shape->tied && s->degrees->pipeline > 1 && ends ? sn_cost_message(s->model, 2 * table, &s->next) : 0;
     data_parallel(s, &all, tied, &stage);
+    if (s->degrees->zero == 2) scatter_each_time(s, &stage);
     activation_memory(s, costs, n, i, &stage.memory);
     return stage;
 }

@@ -1,5 +1,7 @@
 #include "passes/partition/search_price.h"
 
+#include "passes/cost/step.h"
+
 #include <math.h>
 
 double sn_price_pace(const sn_device_kind *device) {
@@ -106,28 +108,11 @@ static double once_a_step(sn_search *s, sn_candidate *c, const rank_sums *rank) 
     return sync + update;
 }
 
-// What the closed forms of passes/schedule/pipeline_order.c need of the stages.
-typedef struct pipeline_sums {
-    double sum, longest_rank, longest_stage;
-    double fill;                             // of all stages but the last: forward + backward of inputs - of weights
-    double without_weights, longest_without; // forward + backward of inputs
-    double least_weights;
-} pipeline_sums;
-
-static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const pipeline_sums *p) {
-    double m = c->microbatches;
-    if (s->request.objective == SN_OBJECTIVE_STEADY) return p->longest_rank;
-    if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + c->pp * c->chunks) * p->longest_rank;
-    switch (c->schedule) {
-    case SN_PIPELINE_INTERLEAVED:
-        return m * p->longest_rank + (c->pp - 1) * p->longest_stage;
-    case SN_PIPELINE_ZERO_BUBBLE:
-        // With fewer micro-batches than ranks the gradients of weights have all run before the pipeline is empty.
-        return fmax(m * p->longest_rank + fmax(0, p->fill),
-                    p->without_weights + (m - 1) * p->longest_without + p->least_weights);
-    default:
-        return p->sum + (m - 1) * p->longest_rank;
-    }
+static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const sn_pipeline_times *times) {
+    if (s->request.objective == SN_OBJECTIVE_STEADY) return times->longest_rank;
+    if (s->request.objective == SN_OBJECTIVE_FILLED)
+        return (c->microbatches - 1 + c->pp * c->chunks) * times->longest_rank;
+    return sn_pipeline_seconds(c->schedule, c->pp, c->microbatches, times);
 }
 
 // One rank of an interleaved pipeline: what its chunks compute again is chosen together. From nothing, the cheapest
@@ -203,18 +188,8 @@ static void report_stage(const sn_stage_context *x, const int *cut, int i, const
         (void)sn_stage_cost(x, i, cut[i], cut[i + 1], out);
 }
 
-static void add_stage(pipeline_sums *p, const sn_stage_report *stage, bool last) {
-    double without = stage->forward + stage->backward_input, seconds = without + stage->backward_weight;
-    p->sum += seconds;
-    p->longest_stage = fmax(p->longest_stage, seconds);
-    p->longest_without = fmax(p->longest_without, without);
-    p->without_weights += without;
-    p->least_weights = fmin(p->least_weights, stage->backward_weight);
-    if (!last) p->fill += without - stage->backward_weight;
-}
-
 void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
-    pipeline_sums p = {.least_weights = INFINITY};
+    sn_pipeline_times times = {0};
     rank_sums *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
     double once = 0;
     sn_remat *remat = c->chunks > 1 ? sn_alloc((size_t)x->stages * sizeof *remat) : NULL;
@@ -224,14 +199,15 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     for (int i = 0; i < x->stages; i++) {
         sn_stage_report report;
         report_stage(x, cut, i, remat, &report);
-        add_stage(&p, &report, i == x->stages - 1);
+        sn_pipeline_times_add(&times, report.forward, report.backward_input, report.backward_weight,
+                              i == x->stages - 1);
         rank_sums *rank = &ranks[i % c->pp];
         rank->seconds += report.forward + report.backward_input + report.backward_weight;
         rank->lasting += sn_memory_total(&report.memory) - report.memory.working;
         rank->working = fmax(rank->working, report.memory.working);
         add_once(s, x->costs, &report, rank);
-        if (i == 0 || rank->seconds > p.longest_rank) c->binding = i;
-        p.longest_rank = fmax(p.longest_rank, rank->seconds);
+        if (i == 0 || rank->seconds > times.longest_rank) c->binding = i;
+        times.longest_rank = fmax(times.longest_rank, rank->seconds);
         if (stages) stages[i] = report;
     }
     for (int i = 0; i < c->pp; i++) {
@@ -241,7 +217,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         c->excess = fmax(c->excess, bytes - limit);
         once = fmax(once, once_a_step(s, c, &ranks[i]));
     }
-    c->pipeline = pipeline_seconds(s, c, &p);
+    c->pipeline = pipeline_seconds(s, c, &times);
     c->step = s->request.objective == SN_OBJECTIVE_STEP ? c->pipeline + once : c->pipeline;
     c->n_stages = x->stages;
     c->stages = stages;
