@@ -37,10 +37,12 @@ static sn_status wait_for(pid_t child, int *exit_status) {
     return SN_OK;
 }
 
-// The run: mpirun, which passes SIGUSR1 on to its ranks, or the one rank itself. A rank ends after its step then.
+// The run: mpirun, which passes SIGUSR1 on to its ranks, or the one rank itself. A rank ends after its step then. (A
+// terminal sends ^C to the whole group; that the run hears of it twice does no harm.)
 static pid_t running;
+static volatile sig_atomic_t stopped_by;
 static void pass_on(int number) {
-    (void)number;
+    stopped_by = number;
     kill(running, SIGUSR1);
 }
 
@@ -81,14 +83,16 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     if (!isatty(STDOUT_FILENO)) sn_vec_push(&line, "--quiet"); // mpirun gives its ranks a terminal, whatever ours is
     sn_vec_push(&line, NULL);
     fflush(NULL);
-    // A terminal sends ^C to the whole group: the run ends itself in an orderly way, and we report how.
-    void (*interrupt)(int) = signal(SIGINT, SIG_IGN);
-    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART}, terminate, hangup;
+    // The run ends itself in an orderly way, and we report how.
+    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART}, interrupt, terminate, hangup;
+    stopped_by = 0;
     sigset_t ours, before;
     sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
     sigaddset(&ours, SIGHUP);
     sigprocmask(SIG_BLOCK, &ours, &before); // until there is someone to pass them to
+    sigaction(SIGINT, &pass, &interrupt);
     sigaction(SIGTERM, &pass, &terminate);
     sigaction(SIGHUP, &pass, &hangup);
     int failed = start((char *const *)(uintptr_t)line.data, &before);
@@ -96,9 +100,10 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     sn_status status = failed ? sn_status_make("cannot start '%s': %s%s", line.data[0], strerror(failed),
                                                ranks > 1 ? " (ranks need mpirun: apt-get install openmpi-bin)" : "")
                               : wait_for(running, exit_status);
+    if (stopped_by) *exit_status = 128 + stopped_by;
+    sigaction(SIGINT, &interrupt, NULL);
     sigaction(SIGTERM, &terminate, NULL);
     sigaction(SIGHUP, &hangup, NULL);
-    signal(SIGINT, interrupt);
     sn_vec_free(&line);
     free(path);
     return status;

@@ -8,12 +8,18 @@ static void set_real(json_t *json, const char *key, double value) {
     json_object_set_new(json, key, isfinite(value) ? json_real(value) : json_null());
 }
 
-// "pp=8 dp=16 tp=8, 12 x 2 samples, interleaved in 2, zero=1": a candidate in one line.
+// "pp=8 dp=16 tp=8, 12 micro-batches of 2, interleaved in 2 chunks, zero=1": a candidate in one line.
 static char *outline_of(const sn_candidate *c) {
+    const struct {
+        const char *name;
+        int size;
+    } axes[] = {{"pp", c->pp}, {"dp", c->dp}, {"tp", c->setting.tp}, {"cp", c->setting.cp}};
     sn_str text = {0};
-    sn_str_printf(&text, "pp=%d dp=%d tp=%d", c->pp, c->dp, c->setting.tp);
-    if (c->setting.cp > 1) sn_str_printf(&text, " cp=%d", c->setting.cp);
-    sn_str_printf(&text, ", %d micro-batches of %" PRId64, c->microbatches, c->setting.micro);
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (axes[i].size > 1) sn_str_printf(&text, "%s%s=%d", text.length ? " " : "", axes[i].name, axes[i].size);
+    if (!text.length) sn_str_puts(&text, "one device");
+    sn_str_printf(&text, ", %d micro-batch%s of %" PRId64, c->microbatches, c->microbatches == 1 ? "" : "es",
+                  c->setting.micro);
     if (c->pp > 1) sn_str_printf(&text, ", %s", sn_pipeline_name(c->schedule));
     if (c->chunks > 1) sn_str_printf(&text, " in %d chunks", c->chunks);
     if (c->dp > 1) sn_str_printf(&text, ", zero=%d", c->zero);

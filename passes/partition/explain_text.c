@@ -78,8 +78,8 @@ static void put_stages(const json_t *x, sn_str *out) {
 void sn_plan_summary(const json_t *plan, sn_str *out) {
     const json_t *x = explanation_of(plan);
     double step = real(x, "step_seconds"), bound = real(x, "lower_bound");
-    sn_str_printf(out, "%s: %lld devices, batch %lld\n", text(x, "cluster"),
-                  (long long)json_integer_value(json_object_get(x, "devices")),
+    long long devices = json_integer_value(json_object_get(x, "devices"));
+    sn_str_printf(out, "%s: %lld device%s, batch %lld\n", text(x, "cluster"), devices, devices == 1 ? "" : "s",
                   (long long)json_integer_value(json_object_get(plan, "batch")));
     sn_str_printf(out, "  %s\n", text(x, "outline"));
     sn_str_puts(out, "  step ");

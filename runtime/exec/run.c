@@ -527,5 +527,7 @@ int sn_run(const sn_run_setup *setup) {
     sn_trace_free(&r.trace);
     sn_diags_free(&r.diags);
     sn_status_free(r.failed);
+    // SIGUSR1 is a request to end early, and that was done; the other two are told to whoever waits for us.
+    if (good && (signalled == SIGTERM || signalled == SIGINT)) return 128 + signalled;
     return good ? 0 : 1;
 }

@@ -40,7 +40,7 @@ expect 0 '^step ' "$sennit" simulate "$tree/profiled.json"
 # it runs, and equals one rank: the best plan, and one of every axis
 expect 0 'losses' "$sennit" verify "$model" $options --plan "$plan" --steps 2
 mesh=pp=2,tp=2,microbatches=2
-expect 0 'pp=2 dp=1 tp=2' "$sennit" plan "$model" $options --cluster local:4 --batch 8 --mesh $mesh -o "$tree/mesh.json"
+expect 0 'pp=2 tp=2' "$sennit" plan "$model" $options --cluster local:4 --batch 8 --mesh $mesh -o "$tree/mesh.json"
 expect 0 'losses' "$sennit" verify "$model" $options --plan "$tree/mesh.json" --steps 2
 
 # what --mesh does not name is searched
@@ -62,7 +62,7 @@ fail pp=4,schedule=interleaved,chunks=40 'schedule does not go'
 fixed=("$root/tests/data/models/gpt2/dynamo-20-raw.onnx" --loss softmax_cross_entropy:logits,labels
     --cluster local:4 --batch 8)
 expect 0 ' 2 micro-batches of 4' "$sennit" plan "${fixed[@]}" --mesh tp=4
-expect 0 'pp=2 dp=2 tp=1, 2 micro-batches of 2' "$sennit" plan "${fixed[@]}" --mesh pp=2,dp=2
+expect 0 'pp=2 dp=2, 2 micro-batches of 2' "$sennit" plan "${fixed[@]}" --mesh pp=2,dp=2
 expect 1 'E0440.*microbatches=4 and the model.s batch of 4: the model fixes' \
     "$sennit" plan "${fixed[@]}" --mesh microbatches=4
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# SIGTERM to `sennit train` ends the run after its step, with a checkpoint to resume from, and SIGKILL ends its ranks as
-# well: on one rank and on two. No process and, after SIGTERM, no temporary folder stays behind.
+# SIGTERM to `sennit train` ends the run after its step, with a checkpoint to resume from and status 143, and SIGKILL
+# ends its ranks as well: on one rank and on two. No process and, after SIGTERM, no temporary folder stays behind.
 . "$(dirname "$0")/lib.sh"
 mkdir tmp
 export TMPDIR="$work/tmp"
@@ -32,11 +32,15 @@ living() {
 
 for ranks in 1 2; do
     stop TERM $ranks
-    [ $status = 0 ] || fail "SIGTERM on $ranks ranks: status $status"
+    [ $status = 143 ] || fail "SIGTERM on $ranks ranks: status $status"
     grep -q 'stopped after step' output.txt || fail "SIGTERM on $ranks ranks: $(cat output.txt)"
     [ -s saved/latest ] || fail "SIGTERM on $ranks ranks left no checkpoint"
     [ -z "$(living)" ] || fail "SIGTERM on $ranks ranks left a run"
     [ -z "$(ls tmp | grep '^sennit')" ] || fail "SIGTERM on $ranks ranks left a folder: $(ls tmp)"
+
+    stop INT $ranks
+    [ $status = 130 ] || fail "SIGINT on $ranks ranks: status $status"
+    [ -s saved/latest ] || fail "SIGINT on $ranks ranks left no checkpoint"
 
     stop KILL $ranks
     tries=0

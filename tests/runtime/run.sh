@@ -78,7 +78,9 @@ diff <(losses whole.jsonl | awk -v f="$first" '$1 >= f') <(losses resumed.jsonl)
 pid=$!
 for _ in $(seq 200); do [ -s stopped.jsonl ] && break || sleep 0.02; done
 kill -TERM $pid
-wait $pid || fail "SIGTERM"
+stopped=0
+wait $pid || stopped=$?
+[ $stopped = 143 ] || fail "SIGTERM: status $stopped"
 [ "stopped/step-$(losses stopped.jsonl | tail -1 | cut -d' ' -f1).safetensors" = "stopped/$(cat stopped/latest)" ] ||
     fail "the checkpoint is not of the last step"
 
