@@ -261,7 +261,14 @@ static bool is_local(const keeper *k, const sn_value *value) {
            value->def->phase == SN_PHASE_FORWARD;
 }
 
-static void find_needed(keeper *k) {
+static bool is_leaving(const sn_class_table *t, const sn_value *value) {
+    for (int f = 0; f < t->n_flows; f++)
+        if (t->flows[f].value == value) return t->flows[f].leaves;
+    return false;
+}
+
+// What leaves the block is the next one's input, which is there whatever is computed again.
+static void find_needed(keeper *k, const sn_class_table *t) {
     const sn_block *block = k->block;
     for (int g = block->n_groups - 1; g >= 0; g--)
         for (int i = block->groups[g].n_forward - 1; i >= 0; i--) {
@@ -274,18 +281,13 @@ static void find_needed(keeper *k) {
                         k->needed[root->id - k->first] = k->required[root->id - k->first] = true;
             }
             bool again = false;
-            for (int r = 0; r < op->n_results; r++) again |= k->required[op->results[r]->id - k->first];
+            for (int r = 0; r < op->n_results; r++)
+                again |= k->required[op->results[r]->id - k->first] && !is_leaving(t, op->results[r]);
             for (int o = 0; again && !sn_block_op_is_heavy(op) && o < op->n_operands; o++) {
                 const sn_value *root = root_of(op->operands[o]);
                 if (is_local(k, root)) k->required[root->id - k->first] = true;
             }
         }
-}
-
-static bool is_leaving(const sn_class_table *t, const sn_value *value) {
-    for (int f = 0; f < t->n_flows; f++)
-        if (t->flows[f].value == value) return t->flows[f].leaves;
-    return false;
 }
 
 // A pointwise result whose operands are there anyway is made again.
@@ -306,7 +308,7 @@ static keeper keeper_of(sn_evaluator *e, const sn_class_table *t) {
     k.needed = SN_NEW_N(&e->scratch, bool, k.count);
     k.required = SN_NEW_N(&e->scratch, bool, k.count);
     k.available = SN_NEW_N(&e->scratch, bool, k.count);
-    find_needed(&k);
+    find_needed(&k, t);
     return k;
 }
 

@@ -26,6 +26,7 @@ llama() {
 }
 
 gpt dgx-a100:4 64 pp=2,dp=2,tp=8,microbatches=32,schedule=1f1b,zero=0,remat=none 12
+gpt dgx-a100:4 64 pp=2,dp=2,tp=8,microbatches=32,schedule=1f1b,zero=1,remat=selective 12
 gpt dgx-a100:4 64 pp=2,dp=2,tp=8,microbatches=32,schedule=1f1b,zero=1,remat=full 12
 gpt dgx-a100:8 64 pp=8,dp=1,tp=8,microbatches=64,schedule=1f1b,remat=none 12
 gpt dgx-a100:4 64 pp=4,dp=1,tp=8,microbatches=32,schedule=interleaved,chunks=2,remat=full 12
