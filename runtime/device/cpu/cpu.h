@@ -20,14 +20,18 @@ SN_MUST_USE sn_status sn_cpu_attention(const sn_do_attention *attention, const s
 SN_MUST_USE sn_status sn_cpu_attention_grad(const sn_do_attention *attention, const sn_attention_operands *at,
                                             int threads, float *scratch);
 
-// p[j] = exp(p[j] - shift) for a row of n; returns the sum. Below exp(-87.3), about the least normal number, and of
-// -inf the result is exactly 0; the rest is within 2 ulp. p[j] - shift must not exceed 88.
-float sn_cpu_exp_row(float *p, int64_t n, float shift);
-float sn_cpu_max_row(const float *p, int64_t n); // -inf when n = 0
-void sn_cpu_scale_row(float *p, int64_t n, float factor);
-float sn_cpu_dot_row(const float *a, const float *b, int64_t n);
-// ds[j] = p[j] (dp[j] - delta) scale
-void sn_cpu_softmax_grad_row(const float *p, const float *dp, float *ds, int64_t n, float delta, float scale);
+// Rows of attention scores, n apart, of which row r sees the first seen[r]. Softmax without its division: p = exp(p -
+// max of the row), its sum (1 when the row sees nothing but -inf) and log-sum-exp; 0 where the row does not see. Below
+// exp(-87.3), about the least normal number, and of -inf the result is exactly 0; the rest is within 2 ulp.
+void sn_cpu_softmax_rows(float *p, int64_t rows, int64_t n, const int64_t *seen, float *lse, float *sums);
+// p = exp(p - lse of the row), 0 where the row does not see. The exponents must not exceed 88.
+void sn_cpu_exp_rows(float *p, int64_t rows, int64_t n, const int64_t *seen, const float *lse);
+void sn_cpu_divide_rows(float *p, int64_t rows, int64_t n, int64_t ld, const float *by);
+void sn_cpu_dot_rows(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t rows, int64_t n, float *out);
+// dp = p (dp - delta of the row) scale
+void sn_cpu_softmax_grad_rows(const float *p, float *dp, int64_t rows, int64_t n, const float *delta, float scale);
+// to[j][i] = from[i][j] for rows × columns elements.
+void sn_cpu_transpose(int64_t rows, int64_t columns, const float *from, int64_t ld_from, float *to, int64_t ld_to);
 
 // Matrix products, through the provider (oneDNN).
 SN_MUST_USE sn_status sn_cpu_gemm(const sn_do_gemm *gemm, const float *a, const float *b, float *c, int threads);

@@ -1,8 +1,13 @@
-// Matrix products through oneDNN's sgemm.
+// Matrix products through oneDNN's sgemm, small ones through our own.
 #include "runtime/device/cpu/cpu.h"
+#include "runtime/device/cpu/product.h"
 
 #include <omp.h>
 #include <stdatomic.h>
+
+// Up to here the library's set-up and copies cost more than they save: over the products of attention heads, ours took
+// 0.6 to 0.8 of its time.
+static const double small_product = 0x1p18;
 
 sn_status sn_cpu_library_status(dnnl_status_t status, const char *what) {
     if (status == dnnl_success) return SN_OK;
@@ -18,6 +23,10 @@ sn_status sn_cpu_library_status(dnnl_status_t status, const char *what) {
 
 sn_status sn_cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+    if (!transpose_b && (double)m * (double)n * (double)k <= small_product && sn_cpu_has_small_product()) {
+        sn_cpu_small_product(transpose_a, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        return SN_OK;
+    }
     return sn_cpu_library_status(
         dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc),
         "matrix product");
