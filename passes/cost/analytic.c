@@ -26,12 +26,12 @@ static double stream_seconds(const sn_device_kind *device, const sn_curve *curve
     return (bytes + (bytes > 0 ? curve->ramp_bytes : 0)) / (device->memory_bandwidth * curve->stream);
 }
 
-// One tile shape and one cut of K over `cuts` cores.
-static double tiled(const sn_device_kind *device, const sn_curve *curve, double rate, int64_t batch, int64_t m,
-                    int64_t n, int64_t k, int tile_m, int tile_n, int cuts) {
+// One tile shape and one cut of K over `cuts` cores; `ramp` steps fill a tile's pipeline.
+static double tiled(const sn_device_kind *device, const sn_curve *curve, double rate, double ramp, int64_t batch,
+                    int64_t m, int64_t n, int64_t k, int tile_m, int tile_n, int cuts) {
     double tiles = (double)batch * (double)((m + tile_m - 1) / tile_m) * (double)((n + tile_n - 1) / tile_n) * cuts;
     double waves = ceil(tiles / device->cores), area = (double)tile_m * tile_n;
-    double steps = ceil((double)k / cuts / 32) * 32 + curve->tile_ramp;
+    double steps = ceil((double)k / cuts / 32) * 32 + ramp;
     double efficiency = curve->tile_efficiency * pow(area / (256 * 128), curve->small_tile);
     double seconds = waves * steps * 2 * area / (rate / device->cores * efficiency);
     double partials = cuts > 1 ? 8.0 * cuts * (double)batch * (double)m * (double)n : 0; // f32, written and read
@@ -45,12 +45,14 @@ double sn_cost_matmul(const sn_device_kind *device, sn_dtype dtype, int64_t batc
     double work = 2.0 * (double)batch * (double)m * (double)n * (double)k;
     double bytes = width * (double)batch * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
     if (device->cores == 1) return fmax(work / rate, stream_seconds(device, curve, bytes)) + curve->start;
+    // Filling takes time, not steps: of a rate below that of 16 bits, for which it was measured, fewer.
+    double half = device->flops[SN_RATE_16], ramp = curve->tile_ramp * (half > rate ? rate / half : 1);
     if (rate_of(dtype) == SN_RATE_8) rate *= curve->eight_bit;
     int64_t row = 16 / (int64_t)width;
     if (n % row || k % row) rate *= curve->misaligned;
     for (size_t i = 0; i < sizeof tile / sizeof *tile; i++)
         for (int cuts = 1; cuts <= 16 && cuts <= (k + 255) / 256; cuts *= 2)
-            best = fmin(best, tiled(device, curve, rate, batch, m, n, k, tile[i].m, tile[i].n, cuts));
+            best = fmin(best, tiled(device, curve, rate, ramp, batch, m, n, k, tile[i].m, tile[i].n, cuts));
     return fmax(best, stream_seconds(device, curve, bytes)) + curve->start;
 }
 

@@ -58,6 +58,7 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
     stage->memory.gradients = gradients * r->gradient_bytes;
     stage->memory.optimizer = owned * ((r->master ? 12 + r->gradient_copy : 8) + r->left_behind);
     if (groups > 1 && r->left_behind > 0) stage->memory.optimizer += 4 * (plain + experts);
+    if (r->host_optimizer) stage->memory.optimizer = 0;
 }
 
 // ZeRO-3: seconds of moving a layer's parameters or gradients. Without flat buffers each rank's part is one copy that

@@ -47,6 +47,8 @@ typedef struct sn_runtime {
     double left_behind;
     bool gather_tokens;  // experts get all tokens of their group and pick, in place of an all-to-all
     bool placeholders;   // gradients are added in place, with a placeholder per shape of weight
+    bool host_optimizer; // optimizer state takes none of the device's memory
+    bool keeps_products; // selective rematerialisation keeps every second product's result, and attention's
     bool pairs_blocks;   // a block runs backwards beside another micro-batch's forwards: one more is alive
     bool overlap_tensor; // tensor-parallel collectives hide behind products, in chunks
     bool overlap_messages, overlap_reduce, overlap_gather;

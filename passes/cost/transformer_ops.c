@@ -28,6 +28,7 @@ typedef struct trace {
     double saved, saved_core; // bytes that the backward pass needs
     double transient;         // bytes alive beside what is saved, at the most, backwards
     double weights;           // elements of the weights of products
+    double results, attended; // bytes that products give, and attention
     double parameters, expert_parameters;
     double sequence;            // the block's own: an encoder may have another
     double tokens, thin_tokens; // of a micro-batch on this rank; where the sequence is cut too
@@ -111,6 +112,7 @@ static void linear(trace *t, double tokens, double input, double output, bool bi
     t->parameters += input * output + (biased ? output : 0);
     t->transient = fmax(t->transient, width(t) * tokens * (input + output));
     t->weights += input * output;
+    t->results += width(t) * tokens * output;
 }
 
 static void move(trace *t, part part, sn_op_kind kind, double bytes, const sn_group *group, bool overlaps) {
@@ -245,6 +247,7 @@ static void attention(trace *t, bool causal, bool cross) {
         projections(t, &c, cross);
     turn_heads(t, &c);
     double others = t->tokens / t->sequence * c.keys;
+    t->attended += width(t) * t->tokens * c.heads * c.value_head;
     t->saved += width(t) * (t->tokens * c.heads * c.head + others * c.kv_heads * (c.head + c.value_head));
     if (t->runtime->attention != SN_ATTENTION_PLAIN) {
         fused_attention(t, &c);
@@ -411,25 +414,34 @@ static double part_seconds(trace *t, const part *parts, int n) {
     return fmax(device + exposed, host);
 }
 
-static void remember(const trace *t, sn_remat remat, sn_transformer_block *c) {
-    bool core = remat == SN_REMAT_NONE;
-    c->saved = remat == SN_REMAT_FULL ? c->boundary : t->saved + (core ? t->saved_core : 0);
-    c->repeated = t->saved + t->saved_core - (remat == SN_REMAT_FULL ? 0 : c->saved);
-    c->transient = t->transient;
-    c->parameters = t->parameters;
-    c->expert_parameters = t->expert_parameters;
-    c->weights = t->weights;
+// Bytes that the backward pass finds.
+static double saved_with(const trace *t, sn_remat remat, double boundary) {
+    if (remat == SN_REMAT_NONE) return t->saved + t->saved_core;
+    if (remat == SN_REMAT_FULL) return boundary;
+    return t->runtime->keeps_products ? boundary + t->results / 2 + t->attended : t->saved;
+}
+
+// Seconds of the backward pass with what it computes again: everything, the attention core, or all but attention and
+// the products that were kept.
+static double backward_seconds(trace *t, sn_remat remat, double forward) {
+    static const part again[] = {FORWARD}, backward[] = {BACKWARD}, core[] = {CORE, BACKWARD};
+    if (remat == SN_REMAT_SELECTIVE && t->runtime->keeps_products)
+        return part_seconds(t, backward, 1) + part_seconds(t, again, 1) / 2;
+    if (remat == SN_REMAT_SELECTIVE) return part_seconds(t, core, 2);
+    return part_seconds(t, backward, 1) + (remat == SN_REMAT_FULL ? forward : 0);
 }
 
 static sn_transformer_block finish(trace *t, sn_remat remat) {
-    static const part forward[] = {FORWARD, CORE}, backward[] = {BACKWARD}, selective[] = {CORE, BACKWARD};
-    sn_transformer_block c = {.boundary = width(t) * (double)t->shape->hidden * t->thin_tokens};
+    static const part forward[] = {FORWARD, CORE};
+    sn_transformer_block c = {.boundary = width(t) * (double)t->shape->hidden * t->thin_tokens,
+                              .transient = t->transient,
+                              .parameters = t->parameters,
+                              .expert_parameters = t->expert_parameters,
+                              .weights = t->weights};
     c.forward = part_seconds(t, forward, 2);
-    if (remat == SN_REMAT_SELECTIVE)
-        c.backward = part_seconds(t, selective, 2);
-    else
-        c.backward = part_seconds(t, backward, 1) + (remat == SN_REMAT_FULL ? c.forward : 0);
-    remember(t, remat, &c);
+    c.backward = backward_seconds(t, remat, c.forward);
+    c.saved = saved_with(t, remat, c.boundary);
+    c.repeated = t->saved + t->saved_core - (remat == SN_REMAT_FULL ? 0 : fmin(c.saved, t->saved + t->saved_core));
     return c;
 }
 

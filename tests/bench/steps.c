@@ -53,7 +53,11 @@ static const framework frameworks[] = {
      128},
     {"korthikanti", GPT, MEGATRON_2021, 128},
     {"mtnlg", GPT, {.loss_bytes = 4, .master = true, .gradient_bytes = 4, .reduce_bytes = 4}, 128},
-    {"bigscience_a100", GPT, MEGATRON_2021, 128},
+    // Memory is what nvidia-smi shows: with 1.5 GB of context, as the source says, and DeepSpeed's two buckets of 5e8.
+    {"bigscience_a100",
+     GPT,
+     {.loss_bytes = 4, .master = true, .gradient_bytes = 2, .reduce_bytes = 2, .gradient_copy = 4, .workspace = 3.6e9},
+     128},
     {"sailor", GPT, MEGATRON_2021, 128},
     // DeepSpeed 0.6 gathers into flat buffers.
     {"deepspeed_azure", GPT, MEGATRON_2021, 128},
@@ -66,9 +70,15 @@ static const framework frameworks[] = {
      {.causal = true, .tied = true, .positions = true},
      {.loss_bytes = 4, .attention = SN_ATTENTION_EARLY, .gradient_bytes = 2, .reduce_bytes = 2, .shard_layers = true},
      1},
+    // PyTorch's loss in f32: the logits, their softmax and its gradient.
     {"torchtitan",
      LLAMA,
-     {.loss_bytes = 4, .attention = SN_ATTENTION_EARLY, .gradient_bytes = 4, .reduce_bytes = 4, .shard_layers = true},
+     {.loss_bytes = 12,
+      .attention = SN_ATTENTION_EARLY,
+      .gradient_bytes = 4,
+      .reduce_bytes = 4,
+      .keeps_products = true,
+      .shard_layers = true},
      1},
     {"internevo",
      LLAMA,
@@ -175,6 +185,7 @@ static sn_runtime runtime_of(const csv_row *row, const framework *f, const sn_de
     r.dtype = strncmp(precision, "fp32", 4) == 0 || has(precision, "tf32") ? SN_F32 : SN_BF16;
     r.eight_bit = has(precision, "fp8") || has(precision, "FP8");
     r.gathers = 4;
+    r.host_optimizer = has(csv_get(row, "offload"), "optimizer");
     if (has(precision, "bf16 (fp32 grad accum)")) r.gradient_copy = 0;
     if (has(precision, "fp32 grad accum")) r.gradient_bytes = 4;
     if (d->context > 1) r.loss_bytes = 0; // who cuts the sequence does not keep f32 logits of it

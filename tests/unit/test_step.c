@@ -283,6 +283,29 @@ static void test_shard_groups(void **state) {
     assert_true(fabs(resumed.memory.optimizer - one.memory.optimizer * 20 / 12) < 1);
 }
 
+// Keeping every second product's result lies between keeping all and nothing, in bytes and in seconds.
+static void test_kept_products(void **state) {
+    (void)state;
+    sn_cluster cluster;
+    assert_true(sn_cluster_preset("dgx-a100", 1, &cluster));
+    sn_cost_model model = {.device = cluster.nodes[0].device};
+    sn_runtime runtime = {.dtype = SN_BF16, .attention = SN_ATTENTION_TUNED, .keeps_products = true};
+    sn_degrees d = alone;
+    sn_transformer_setting s = {.model = &model, .shape = &gpt, .degrees = &d, .runtime = &runtime};
+    s.tensor = s.context = s.expert = s.data = s.replicas = (sn_group){.ranks = 1};
+    sn_transformer_block block[SN_REMAT_COUNT];
+    for (int remat = 0; remat < SN_REMAT_COUNT; remat++) {
+        d.remat = (sn_remat)remat;
+        block[remat] = sn_transformer_block_of(&s, SN_BLOCK_DENSE);
+    }
+    const sn_transformer_block *none = &block[SN_REMAT_NONE], *full = &block[SN_REMAT_FULL],
+                               *some = &block[SN_REMAT_SELECTIVE];
+    assert_true(full->saved < some->saved && some->saved < none->saved);
+    assert_true(none->backward < some->backward && some->backward < full->backward);
+    double tokens = (double)gpt.sequence, h = (double)gpt.hidden; // input, half of 3h + h + 4h + h, attention
+    assert_true(some->saved == 2 * tokens * (h + 4.5 * h + h));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_1f1b),
@@ -296,6 +319,7 @@ int main(void) {
         cmocka_unit_test(test_encoder),
         cmocka_unit_test(test_uneven_stages),
         cmocka_unit_test(test_shard_groups),
+        cmocka_unit_test(test_kept_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
