@@ -29,13 +29,13 @@ static bool read_command(sn_planning *p) {
 
 // What --mesh fixes must be something that is searched.
 static bool check_axes(sn_planning *p) {
-    static const char *const known[] = {"pp", "dp", "cp", "tp"};
+    static const char *const known[] = {"pp", "dp", "ep", "cp", "tp"};
     for (int a = 0; p->is_fixed && a < p->fixed.mesh.n_axes; a++) {
         bool found = false;
         for (size_t i = 0; i < sizeof known / sizeof *known; i++) found |= strcmp(p->fixed.mesh.name[a], known[i]) == 0;
         if (found || p->fixed.mesh.size[a] == 1) continue;
         sn_error(p->diags, "E0440", "--mesh", "leave --cluster out to run with this axis as it is",
-                 "the search knows the axes pp, dp, cp and tp, not '%s'", p->fixed.mesh.name[a]);
+                 "the search knows the axes pp, dp, ep, cp and tp, not '%s'", p->fixed.mesh.name[a]);
         return false;
     }
     return true;

@@ -1,18 +1,18 @@
 // What the blocks of a model cost on one device under a way of cutting them: seconds of each phase, bytes of each class
-// of memory. Times come from the cost model alone, for the local shapes; which factor of each group the axis `tp` cuts
-// is solved as a cost-function network, once per class, degree and layout between blocks.
+// of memory. Times come from the cost model alone, for the local shapes; which factor of each group the axes `ep` and
+// `tp` cut is solved as a cost-function network, once per class, degree and layout between blocks.
 #pragma once
 #include "passes/cost/cost.h"
 #include "passes/partition/blocks.h"
 #include "passes/partition/plan.h"
 
 typedef struct sn_cut_setting {
-    int tp, cp;    // sizes of the axes that cut blocks
-    int boundary;  // how tp cuts what flows between blocks: 0 not at all, 1 + a dim otherwise (sequence parallelism)
-    int64_t micro; // samples of a micro-batch on one data-parallel rank
+    int tp, cp, ep; // sizes of the axes that cut blocks; ep cuts stacks of experts, and the samples everywhere else
+    int boundary;   // how tp cuts what flows between blocks: 0 not at all, 1 + a dim otherwise (sequence parallelism)
+    int64_t micro;  // samples of a micro-batch on one data-parallel rank, before ep
 } sn_cut_setting;
 
-// Of one block, one micro-batch and one device; seconds include the collectives over tp and cp.
+// Of one block, one micro-batch and one device; seconds include the collectives over tp, cp and ep.
 typedef struct sn_block_cost {
     double forward, backward_input, backward_weight;
     double communication;                    // of all three
@@ -21,6 +21,7 @@ typedef struct sn_block_cost {
     double working;                          // bytes: temporaries of the largest group
     double input;                            // bytes of what comes from the block before
     double parameters, gradients, optimizer; // bytes, before ZeRO
+    double shared;                           // bytes of the gradients that are summed over ep: all but the experts'
     double update;                           // seconds once a step, before ZeRO
     double reduce;                           // seconds once a step: gradients of parameters that tp or cp leave whole
 } sn_block_cost;
@@ -32,10 +33,12 @@ sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluste
 void sn_evaluator_free(sn_evaluator *evaluator);
 // Layouts between blocks that make sense for this model: 1 + the largest sn_cut_setting.boundary.
 int sn_evaluator_boundaries(const sn_evaluator *evaluator);
+// The number of experts that sizes of ep divide; 0 where nothing is there for ep to cut.
+int64_t sn_evaluator_experts(const sn_evaluator *evaluator);
 // Costs of each class, [n_classes]; NULL when some dim does not divide. Kept: asking again is cheap.
 const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_cut_setting setting);
-// The layouts that the setting gives the parameters and results of the model, for the axes named "tp" of `mesh`; lists
-// and names are in the arena.
+// The layouts that the setting gives the parameters and results of the model, for the axes named "tp" and "ep" of
+// `mesh`; lists and names are in the arena.
 sn_plan_layout *sn_evaluator_layouts(sn_evaluator *evaluator, sn_cut_setting setting, const sn_mesh *mesh,
                                      sn_arena *arena, int *count);
 // "contraction factor 1 over tp" and the like of a group of a block, for people.

@@ -1,5 +1,5 @@
-// The intra-operator problem of one block over the axis tp, as a cost-function network. Its nodes are the groups (a
-// strategy cuts a factor) and the flows between them (a label is the layout that the readers share, so that a value
+// The intra-operator problem of one block over one axis, tp or ep, as a cost-function network. Its nodes are the groups
+// (a strategy cuts a factor) and the flows between them (a label is the layout that the readers share, so that a value
 // which several groups read is moved once); its edges are the seconds of the moves, forwards and backwards. The value's
 // move has a mirror image in its gradient's: what is gathered forwards is reduce-scattered backwards.
 #include "passes/partition/evaluate_table.h"
@@ -74,10 +74,11 @@ static bool divides(const sn_layout_problem *p, const sn_flow *flow, sn_cut cut)
 
 static bool label_is_possible(const sn_layout_problem *p, const sn_flow *flow, int label) {
     sn_cut cut = sn_flow_label_at(flow, label).value;
-    if (cut >= 0 && (!divides(p, flow, cut) || cut == flow->data)) return false;
+    bool samples = p->boundary == SN_BOUNDARY_SAMPLES;
+    if (cut >= 0 && (!divides(p, flow, cut) || (cut == flow->data && !samples))) return false;
     if (flow->producer >= 0 && !flow->leaves) return true;
-    bool along = p->boundary && flow->boundary >= 0 && divides(p, flow, flow->boundary);
-    return along ? cut == flow->boundary : label == 0;
+    sn_cut between = samples ? flow->data : p->boundary == SN_BOUNDARY_SEQUENCE ? flow->boundary : SN_UNCUT;
+    return between >= 0 && divides(p, flow, between) ? cut == between : label == 0;
 }
 
 static int64_t to_cost(double seconds) {

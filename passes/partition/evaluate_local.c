@@ -170,7 +170,8 @@ bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group
 }
 
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
-                                  sn_cut dim, int64_t parts, sn_arena *scratch) {
+                                  const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
+                                  sn_arena *scratch) {
     shadows s = {scratch, true};
     fused all = {0};
     for (int i = 0; i < n; i++) {
@@ -182,8 +183,8 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
             const sn_value *value =
                 v < ops[i]->n_operands ? ops[i]->operands[v] : ops[i]->results[v - ops[i]->n_operands];
             bool like = sn_shape_equal(value->type, parameter->value->type);
-            sn_cut cut = like ? dim : SN_UNCUT;
-            shadow->operands[v] = shadow_value(&s, value, local_type(&s, value->type, 1, &cut, &parts));
+            sn_type type = local_type(&s, value->type, like ? SN_AXIS_KINDS : 0, cuts, parts);
+            shadow->operands[v] = shadow_value(&s, value, type);
         }
         sn_vec_push(&all.ops, ops[i]);
         sn_vec_push(&all.shadows, shadow);

@@ -2,7 +2,7 @@
 #pragma once
 #include "passes/partition/evaluate_table.h"
 
-enum { SN_DATA_AXIS, SN_CONTEXT_AXIS, SN_TENSOR_AXIS, SN_AXIS_KINDS };
+enum { SN_DATA_AXIS, SN_CONTEXT_AXIS, SN_EXPERT_AXIS, SN_TENSOR_AXIS, SN_AXIS_KINDS };
 
 // How the axes cut a group: the strategy over each axis and into how many parts.
 typedef struct sn_group_cut {
@@ -19,8 +19,9 @@ typedef struct sn_group_seconds {
 // False when a dim does not divide.
 bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
                             const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out);
-// Ops of the update or the accumulation of a parameter that is cut so in `parts`.
+// Ops of the update or the accumulation of a parameter that each axis cuts so in its parts.
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
-                                  sn_cut cut, int64_t parts, sn_arena *scratch);
+                                  const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
+                                  sn_arena *scratch);
 // Bytes of a result of a forward op of the group.
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result);

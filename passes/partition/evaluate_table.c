@@ -255,6 +255,7 @@ static void note_cuts(const builder *b, const sn_class_table *t, sn_flow *flow) 
         for (int s = 0; s < t->strategies[flow->readers[r]].n; s++)
             add_cut(flow, sn_strategy_need(&t->block->groups[flow->readers[r]],
                                            &t->strategies[flow->readers[r]].list[s], flow->value));
+    add_cut(flow, flow->data);
 }
 
 static void build_class(builder *b, sn_class_table *t, const sn_block *block) {

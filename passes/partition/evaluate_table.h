@@ -41,13 +41,20 @@ sn_class_table *sn_class_tables(const sn_blocks *blocks);
 // The move of a tensor between two layouts of one axis: the collective, or SN_OP_COUNT when it takes none.
 sn_op_kind sn_move_kind(sn_cut from, sn_cut to);
 
-// evaluate_layout.c: the strategy over tp of each group of a class. seconds[g][s] is what group g costs under s;
-// bytes[f] what flow f has on a rank before tp cuts it. False when nothing is possible.
+// How an axis cuts what flows between blocks.
+typedef enum sn_boundary {
+    SN_BOUNDARY_WHOLE,
+    SN_BOUNDARY_SEQUENCE,
+    SN_BOUNDARY_SAMPLES, // as dp does
+} sn_boundary;
+
+// evaluate_layout.c: the strategy over one axis of each group of a class. seconds[g][s] is what group g costs under s;
+// bytes[f] what flow f has on a rank before the axis cuts it. False when nothing is possible.
 typedef struct sn_layout_problem {
     const sn_class_table *table;
     const sn_cost_model *model;
-    const sn_group *ranks; // of tp
-    bool boundary;         // cut along the sequence
+    const sn_group *ranks; // of the axis
+    sn_boundary boundary;
     double **seconds;
     const double *bytes;
 } sn_layout_problem;

@@ -13,7 +13,7 @@ static char *outline_of(const sn_candidate *c) {
     const struct {
         const char *name;
         int size;
-    } axes[] = {{"pp", c->pp}, {"dp", c->dp}, {"tp", c->setting.tp}, {"cp", c->setting.cp}};
+    } axes[] = {{"pp", c->pp}, {"dp", c->dp}, {"tp", c->setting.tp}, {"cp", c->setting.cp}, {"ep", c->setting.ep}};
     sn_str text = {0};
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].size > 1) sn_str_printf(&text, "%s%s=%d", text.length ? " " : "", axes[i].name, axes[i].size);

@@ -24,6 +24,7 @@ enum {
     MOST_SOLVED = 160,
     MOST_TENSOR = 64,
     MOST_CONTEXT = 16,
+    MOST_EXPERTS = 64,
     MOST_MICRO = 64,
     MOST_CHUNKS = 16
 };
@@ -103,8 +104,9 @@ void sn_search_free(sn_search *search) {
 
 static bool same_outline(const sn_candidate *a, const sn_candidate *b) {
     return a->pp == b->pp && a->dp == b->dp && a->setting.tp == b->setting.tp && a->setting.cp == b->setting.cp &&
-           a->setting.micro == b->setting.micro && a->schedule == b->schedule && a->chunks == b->chunks &&
-           a->zero == b->zero && a->setting.boundary == b->setting.boundary && a->data_outside == b->data_outside;
+           a->setting.ep == b->setting.ep && a->setting.micro == b->setting.micro && a->schedule == b->schedule &&
+           a->chunks == b->chunks && a->zero == b->zero && a->setting.boundary == b->setting.boundary &&
+           a->data_outside == b->data_outside;
 }
 
 // What a candidate is compared by: "why not tp=4" names the best candidate with tp=4.
@@ -125,6 +127,9 @@ static int data_of(const sn_candidate *c) {
 static int context_of(const sn_candidate *c) {
     return c->setting.cp;
 }
+static int experts_of(const sn_candidate *c) {
+    return c->setting.ep;
+}
 static int zero_of(const sn_candidate *c) {
     return c->zero;
 }
@@ -138,9 +143,9 @@ static int boundary_of(const sn_candidate *c) {
     return c->setting.tp > 1 ? c->setting.boundary : -1;
 }
 
-static const property properties[] = {{"tp", tensor_of},         {"pp", pipeline_of},      {"dp", data_of},
-                                      {"cp", context_of},        {"zero", zero_of},        {"micro-batch", micro_of},
-                                      {"schedule", schedule_of}, {"sequence", boundary_of}};
+static const property properties[] = {{"tp", tensor_of},         {"pp", pipeline_of},       {"dp", data_of},
+                                      {"cp", context_of},        {"ep", experts_of},        {"zero", zero_of},
+                                      {"micro-batch", micro_of}, {"schedule", schedule_of}, {"sequence", boundary_of}};
 enum { PROPERTIES = sizeof properties / sizeof *properties };
 
 static bool is_better(const sn_candidate *c, const sn_candidate *old) {
@@ -281,9 +286,9 @@ static void consider_layouts(run *r, sn_candidate *c) {
     }
 }
 
-static void consider_degrees(run *r, int tp, int cp, int pp) {
+static void consider_degrees(run *r, int tp, int cp, int ep, int pp) {
     const sn_search_request *q = &r->search->request;
-    int64_t rest = r->search->devices / ((int64_t)tp * cp), dp = rest / pp;
+    int64_t rest = r->search->devices / ((int64_t)tp * cp * ep), dp = rest / pp;
     if (!meets(r, rest % pp == 0 && is_open(r, "dp", (int)dp), OBSTACLE_DEVICES) ||
         !meets(r, pp <= q->blocks->n_blocks, OBSTACLE_BLOCKS) || !meets(r, q->batch % dp == 0, OBSTACLE_BATCH))
         return;
@@ -299,8 +304,19 @@ static void consider_degrees(run *r, int tp, int cp, int pp) {
             !meets(r, !q->fixed_micro || micro * dp == q->fixed_micro, OBSTACLE_FIXED_BATCH))
             continue;
         sn_candidate c = {.pp = pp, .dp = (int)dp, .chunks = 1, .microbatches = (int)(share / micro)};
-        c.setting = (sn_cut_setting){.tp = tp, .cp = cp, .micro = micro};
+        c.setting = (sn_cut_setting){.tp = tp, .cp = cp, .ep = ep, .micro = micro};
         consider_layouts(r, &c);
+    }
+}
+
+// Where the model has experts, sizes of ep that divide them; one that --mesh names is taken as it is.
+static void consider_experts(run *r, int tp, int cp) {
+    int64_t rest = r->search->devices / ((int64_t)tp * cp), experts = sn_evaluator_experts(r->search->evaluator);
+    int named = named_size(r, "ep"), most = named ? named : (int)fmin(MOST_EXPERTS, fmax(1, (double)experts));
+    for (int ep = named ? named : 1; ep <= most; ep++) {
+        if (rest % ep || (ep > 1 && !named && experts % ep)) continue;
+        for (int pp = 1; pp <= rest / ep; pp++)
+            if (is_open(r, "pp", pp)) consider_degrees(r, tp, cp, ep, pp);
     }
 }
 
@@ -315,8 +331,7 @@ static void consider_all(run *r) {
         if (devices % tp || (named_size(r, "tp") ? tp != most_tp : node % tp)) continue;
         for (int cp = 1; cp <= most_cp; cp++) {
             if (devices % ((int64_t)tp * cp) || (named_size(r, "cp") ? cp != most_cp : cp & (cp - 1))) continue;
-            for (int pp = 1; pp <= devices / tp / cp; pp++)
-                if (is_open(r, "pp", pp)) consider_degrees(r, tp, cp, pp);
+            consider_experts(r, tp, cp);
         }
     }
 }
@@ -348,7 +363,8 @@ static void report_obstacle(const run *r) {
                                    "choose a batch that dp * microbatches divides, or leave microbatches out"},
         [OBSTACLE_FIXED_BATCH] = {"the model fixes the samples of a micro-batch over all data-parallel ranks",
                                   "leave microbatches and dp out, or export the model with a symbolic batch dim"},
-        [OBSTACLE_DIMS] = {"the axes tp and cp do not divide the model's dims", "choose other sizes of tp and cp"},
+        [OBSTACLE_DIMS] = {"the axes tp, cp and ep do not divide the model's dims",
+                           "choose other sizes of tp and cp, and an ep that divides the experts and a micro-batch"},
         [OBSTACLE_ZERO] = {"ZeRO needs data-parallel ranks", "choose dp > 1, or zero=0"},
         [OBSTACLE_SCHEDULE] =
             {"the schedule does not go with the pipeline",
@@ -499,6 +515,7 @@ sn_plan sn_search_plan(sn_search *search, const sn_candidate *c, sn_arena *arena
                     .predicted_memory_bytes = c->memory};
     add_axis(&plan.mesh, c->data_outside ? "dp" : "pp", c->data_outside ? c->dp : c->pp);
     add_axis(&plan.mesh, c->data_outside ? "pp" : "dp", c->data_outside ? c->pp : c->dp);
+    add_axis(&plan.mesh, "ep", c->setting.ep);
     add_axis(&plan.mesh, "cp", c->setting.cp);
     add_axis(&plan.mesh, "tp", c->setting.tp);
     plan.remat = c->stages ? c->stages[0].remat : SN_REMAT_NONE;
@@ -510,7 +527,7 @@ sn_plan sn_search_plan(sn_search *search, const sn_candidate *c, sn_arena *arena
             plan.stages[i] = (sn_plan_stage){i ? sn_arena_strdup(arena, first) : "", c->stages[i].remat};
         }
     }
-    if (c->setting.tp > 1)
+    if (c->setting.tp > 1 || c->setting.ep > 1)
         plan.layouts = sn_evaluator_layouts(search->evaluator, c->setting, &plan.mesh, arena, &plan.n_layouts);
     for (int i = 0; i < plan.n_layouts; i++) plan.layouts[i].name = sn_arena_strdup(arena, plan.layouts[i].name);
     return plan;

@@ -1,4 +1,4 @@
-// The outer search of hybrid parallelism: over the sizes of the axes pp, dp, cp and tp and their order on the links,
+// The outer search of hybrid parallelism: over the sizes of the axes pp, dp, ep, cp and tp and their order on the links,
 // the micro-batch, the pipeline schedule and its chunks, ZeRO, the layout between blocks, the boundaries of uneven
 // stages and what each stage computes again. The cost of a candidate is the time of one step; what does not fit in
 // memory is no candidate.
@@ -26,7 +26,7 @@ typedef struct sn_stage_report {
 
 typedef struct sn_candidate {
     int pp, dp, chunks, zero, microbatches;
-    sn_cut_setting setting; // tp, cp, the layout between blocks, the micro-batch
+    sn_cut_setting setting; // tp, cp, ep, the layout between blocks, the micro-batch
     sn_pipeline schedule;
     bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
     double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP
@@ -44,7 +44,7 @@ typedef struct sn_candidate {
 
 // The best candidate that has a property: what the plan is compared with.
 typedef struct sn_alternative {
-    const char *axis; // "tp", "pp", "zero", "remat", "schedule", "micro-batch", …
+    const char *axis; // "tp", "pp", "ep", "zero", "remat", "schedule", "micro-batch", …
     const char *value;
     sn_candidate candidate;
 } sn_alternative;

@@ -8,13 +8,17 @@ double sn_price_pace(const sn_device_kind *device) {
     return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
 }
 
-// Ranks of the axes: tp innermost, then cp; pp outermost, or dp.
+// Ranks of the axes: tp innermost, then cp, then ep; pp outermost, or dp.
+static int64_t ranks_inside(const sn_candidate *c) {
+    return (int64_t)c->setting.tp * c->setting.cp * c->setting.ep;
+}
+
 static int64_t stride_of_data(const sn_candidate *c) {
-    return (int64_t)c->setting.tp * c->setting.cp * (c->data_outside ? c->pp : 1);
+    return ranks_inside(c) * (c->data_outside ? c->pp : 1);
 }
 
 static int64_t stride_of_pipeline(const sn_candidate *c) {
-    return (int64_t)c->setting.tp * c->setting.cp * (c->data_outside ? 1 : c->dp);
+    return ranks_inside(c) * (c->data_outside ? 1 : c->dp);
 }
 
 static const sn_group *find_group(sn_search *s, int64_t size, int64_t stride) {
@@ -79,7 +83,7 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
 typedef struct rank_sums {
     double seconds;          // of a micro-batch
     double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
-    double gradients, parameters, update, reduce;
+    double gradients, shared, parameters, update, reduce;
 } rank_sums;
 
 static void add_once(const sn_search *s, const sn_block_cost *costs, const sn_stage_report *stage, rank_sums *rank) {
@@ -87,17 +91,20 @@ static void add_once(const sn_search *s, const sn_block_cost *costs, const sn_st
     for (int k = 0; k < n; k++) {
         int count = s->before[stage->end * n + k] - s->before[stage->first * n + k];
         rank->gradients += count * costs[k].gradients;
+        rank->shared += count * costs[k].shared;
         rank->parameters += count * costs[k].parameters;
         rank->update += count * costs[k].update;
         rank->reduce += count * costs[k].reduce;
     }
 }
 
-// Gradients over dp and cp, the update, and the parameters' way back.
+// Gradients over dp, cp and, but for the experts', ep, the update, and the parameters' way back.
 static double once_a_step(sn_search *s, sn_candidate *c, const rank_sums *rank) {
     double sync = rank->reduce;
     const sn_group *context = find_group(s, c->setting.cp, c->setting.tp);
     sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, context);
+    const sn_group *experts = find_group(s, c->setting.ep, (int64_t)c->setting.tp * c->setting.cp);
+    sync += collective(s, SN_OP_ALL_REDUCE, rank->shared, experts);
     const sn_group *data = find_group(s, c->dp, stride_of_data(c));
     if (c->zero == 0) sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, data);
     if (c->zero == 1) sync += collective(s, SN_OP_REDUCE_SCATTER, rank->gradients, data);

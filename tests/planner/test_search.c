@@ -71,7 +71,7 @@ static void make(instance *t) {
     t->candidate = (sn_candidate){.pp = pp, .dp = random_int(1, 4), .chunks = 1, .microbatches = random_int(1, 12)};
     t->candidate.schedule = schedules[random_int(0, 2)];
     t->candidate.zero = t->candidate.dp > 1 ? random_int(0, 3) : 0;
-    t->candidate.setting = (sn_cut_setting){.tp = 1, .cp = 1, .micro = 1};
+    t->candidate.setting = (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 1};
     t->context = (sn_stage_context){.blocks = &t->blocks,
                                     .costs = t->costs,
                                     .before = t->before,
