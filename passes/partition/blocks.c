@@ -1,6 +1,8 @@
 // Where to cut. Between two ONNX nodes the bytes of the values that cross are known; a cut stands where no position
 // within a few nodes has fewer. In a transformer that is after each residual addition, in a convolutional network after
-// each narrow layer. Values that derive from no data (position tables, masks) are not counted: any stage can make them.
+// each narrow layer. Within a block there may be such places too (experts read their tokens from one): what is wider
+// than cuts not far from it on both sides is none. Values that derive from no data (position tables, masks) are not
+// counted: any stage can make them.
 //
 // Repeated structure needs no search: equal blocks hash equally, because a hash covers operators, attributes, types and
 // the places that operands come from, relative to the block.
@@ -8,7 +10,10 @@
 
 #include <string.h>
 
-enum { WINDOW = 3, MOST_BLOCKS = 400 };
+enum { WINDOW = 3, MOST_BLOCKS = 400, BLOCK_NODES = 64 }; // BLOCK_NODES: more of them are no block
+
+// Times the bytes at the ends of a block, inside of it.
+static const double WIDE = 1.5;
 
 typedef struct finder {
     sn_blocks *out;
@@ -146,11 +151,29 @@ static bool has_substance_from(const finder *f, int g) {
     return false;
 }
 
+static bool has_substance_before(const finder *f, int g) {
+    while (--g >= 0)
+        if (has_substance(&f->groups[g])) return true;
+    return false;
+}
+
+// Whether a narrower place, where a cut may stand, lies on this side of group g.
+static bool is_wider_than(const finder *f, int g, int step, int window) {
+    for (int at = g + step; at > 0 && at < f->n_groups && (at - g) * step <= BLOCK_NODES; at += step)
+        if (f->crossing[at] * WIDE <= f->crossing[g] && is_narrow(f, at, window))
+            return step < 0 ? has_substance_before(f, at) : has_substance_from(f, at);
+    return false;
+}
+
+static bool is_cut(const finder *f, int g, int window) {
+    return is_narrow(f, g, window) && !(is_wider_than(f, g, -1, window) && is_wider_than(f, g, 1, window));
+}
+
 static int cut_chain(finder *f, int window) {
     int block = 0;
     bool substance = false;
     for (int g = 0; g < f->n_groups; g++) {
-        if (g && substance && is_narrow(f, g, window) && has_substance_from(f, g)) block++, substance = false;
+        if (g && substance && is_cut(f, g, window) && has_substance_from(f, g)) block++, substance = false;
         substance |= has_substance(&f->groups[g]);
         f->block_of[g] = block;
     }

@@ -121,6 +121,23 @@ static void follow_results(draft *d) {
     }
 }
 
+// Ops beside: what they read as chosen ops do (the parts of a split), they read cut as those do.
+static void follow_siblings(draft *d) {
+    const sn_op_group *group = d->group;
+    for (int i = 0; i < group->n_forward; i++) {
+        const sn_op *op = group->forward[i];
+        for (int j = 0; j < group->n_forward; j++)
+            for (int o = 0; d->chosen[j] && o < group->forward[j]->n_operands; o++)
+                for (int k = 0; k < op->n_operands && !d->chosen[i]; k++) {
+                    if (op->operands[k] != group->forward[j]->operands[o]) continue;
+                    digit c = digit_at(&d->forward[i], false, k, d->s->forward[j].operand[o]);
+                    if (c.factor < 0) continue;
+                    cut_op(op, &d->forward[i], c, &d->s->forward[i]);
+                    d->chosen[i] = true;
+                }
+    }
+}
+
 static void note_move(draft *d, const sn_value *value, sn_cut from, sn_cut to, bool backward) {
     if (from == to || from == SN_UNCUT) return; // cutting what is whole is free
     sn_vec_push(&d->moves, (sn_inner_move){value, from, to, backward});
@@ -237,6 +254,7 @@ static void add_strategy(const sn_op_group *group, sn_strategies *strategies, in
         for (int round = 0; round < 2; round++) {
             follow_needs(&d);
             follow_results(&d);
+            follow_siblings(&d);
         }
         note_forward_moves(&d);
         follow_backward(&d);

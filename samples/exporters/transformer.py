@@ -26,6 +26,10 @@ class Config:
     ffn: int
     vocab: int
     seq: int
+    experts: int = 0  # of the MLP of each block; 0: it is one
+    top: int = 2  # experts that a token is sent to
+    group: int = 512  # tokens that share the places of an expert: masks are as large as tokens times places
+    capacity: float = 1.25  # those places over the tokens that it gets on average; what finds none is passed by
 
 
 def gpt(layers, hidden, heads, vocab=51200, seq=2048):
@@ -33,7 +37,7 @@ def gpt(layers, hidden, heads, vocab=51200, seq=2048):
 
 
 # GPT-3 175B: Brown et al. 2020, table 2.1; 1T and the smaller ones: Narayanan et al. 2021, table 1; Llama 3: Grattafiori
-# et al. 2024, table 3.
+# et al. 2024, table 3; Mixtral: Jiang et al. 2024, table 1.
 CONFIGS = {
     "gpt-1.7b": gpt(24, 2304, 24),
     "gpt-7.5b": gpt(36, 4096, 32),
@@ -47,6 +51,7 @@ CONFIGS = {
     "gpt-1t": gpt(128, 25600, 160),
     "llama3-8b": Config("llama", 32, 4096, 32, 8, 14336, 128256, 8192),
     "llama3-70b": Config("llama", 80, 8192, 64, 8, 28672, 128256, 8192),
+    "mixtral-8x7b": Config("llama", 32, 4096, 32, 8, 14336, 32000, 4096, experts=8),
     "llama3-405b": Config("llama", 126, 16384, 128, 8, 53248, 128256, 8192),
 }
 DTYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
@@ -124,11 +129,66 @@ def mlp(g, c, path, x):
     return g.linear(f"{path}.down", y, c.ffn, c.hidden, False)
 
 
+def route(g, c, path, x):
+    """Where tokens go, as in GShard (Lepikhin et al. 2020, algorithm 1): [group, token, expert * place] of zeros and
+    ones, and the same times the router's weights. The places of an expert are taken in the order of the tokens."""
+    group = min(c.group, c.seq)
+    name, places = "/" + path.replace(".", "/"), int(c.capacity * group * c.top / c.experts)
+    tokens, slots = group * c.top, c.experts * places
+    constant = lambda tag, values: g.constant(f"{path}.{tag}", values)
+    logits = g.linear(f"{path}.router", x, c.hidden, c.experts, False)
+    logits = g.node("Cast", f"{name}/Cast", [logits], to=TensorProto.FLOAT)
+    weights = g.node("Softmax", f"{name}/Softmax", [logits], axis=-1)
+    best, expert = g.node("TopK", f"{name}/TopK", [weights, constant("top", [c.top])], [f"{name}/TopK_best", f"{name}/TopK_expert"], axis=-1), f"{name}/TopK_expert"
+    total = g.node("ReduceSum", f"{name}/ReduceSum", [best, constant("last", [-1])], keepdims=1)
+    best = g.node("Div", f"{name}/Div", [best, total])
+    off_on = g.node("Constant", f"{name}/off_on", [], value=helper.make_tensor("off_on", TensorProto.FLOAT, [2], [0.0, 1.0]))
+    one_hot = lambda tag, index, depth: g.node("OneHot", f"{name}/{tag}", [index, constant(tag, [depth]), off_on], axis=-1)
+    chosen = g.node("Reshape", f"{name}/Reshape", [one_hot("OneHot", expert, c.experts), constant("rows", [0, tokens, c.experts])])
+    axis = g.node("Constant", f"{name}/axis", [], value=helper.make_tensor("axis", TensorProto.INT64, [], [1]))
+    before = g.node("CumSum", f"{name}/CumSum", [chosen, axis], exclusive=1)
+    before = g.node("Mul", f"{name}/Mul", [before, chosen])
+    place = g.node("ReduceSum", f"{name}/ReduceSum_1", [before, constant("experts", [-1])], keepdims=0)
+    place = g.node("Cast", f"{name}/Cast_1", [place], to=TensorProto.INT64)
+    # Places beyond the last are none: OneHot counts negative indices from the end, and these are not.
+    place = g.node("Unsqueeze", f"{name}/Unsqueeze", [one_hot("OneHot_1", place, places), constant("expert_dim", [2])])
+    chosen = g.node("Unsqueeze", f"{name}/Unsqueeze_1", [chosen, constant("place_dim", [3])])
+    sent = g.node("Mul", f"{name}/Mul_1", [chosen, place])
+    sent = g.node("Reshape", f"{name}/Reshape_1", [sent, constant("choices", [0, group, c.top, slots])])
+    best = g.node("Unsqueeze", f"{name}/Unsqueeze_2", [best, constant("slot_dim", [3])])
+    summed = constant("choice_dim", [2])
+    joined = g.node("ReduceSum", f"{name}/ReduceSum_2", [g.node("Mul", f"{name}/Mul_2", [sent, best]), summed], keepdims=0)
+    sent = g.node("ReduceSum", f"{name}/ReduceSum_3", [sent, summed], keepdims=0)
+    cast = lambda tag, value: g.node("Cast", f"{name}/{tag}", [value], to=g.dtype)
+    return cast("Cast_2", sent), cast("Cast_3", joined), places
+
+
+def moe(g, c, path, x):
+    """Tokens are copied to their experts' places, all experts multiply at once, and what they give is summed."""
+    name = "/" + path.replace(".", "/")
+    shape = lambda tag, values: g.constant(f"{path}.{tag}", values)
+    x = g.node("Reshape", f"{name}/Reshape_6", [x, shape("groups", [-1, min(c.group, c.seq), c.hidden])])
+    sent, joined, places = route(g, c, path, x)
+    stack = lambda tag, value, rows, columns: g.node("MatMul", f"{name}/{tag}/MatMul", [value, g.weight(f"{path}.{tag}.weight", c.experts, rows, columns)])
+    sent = g.node("Transpose", f"{name}/Transpose", [sent], perm=[0, 2, 1])
+    x = g.node("Reshape", f"{name}/Reshape_2", [g.node("MatMul", f"{name}/MatMul", [sent, x]), shape("parted", [0, c.experts, places, c.hidden])])
+    x = g.node("Transpose", f"{name}/Transpose_1", [x], perm=[1, 0, 2, 3])
+    x = g.node("Reshape", f"{name}/Reshape_3", [x, shape("stacked", [c.experts, -1, c.hidden])])
+    gate, up = stack("gate", x, c.hidden, c.ffn), stack("up", x, c.hidden, c.ffn)
+    y = g.node("Mul", f"{name}/silu", [gate, g.node("Sigmoid", f"{name}/Sigmoid", [gate])])
+    y = stack("down", g.node("Mul", f"{name}/Mul_3", [y, up]), c.ffn, c.hidden)
+    y = g.node("Reshape", f"{name}/Reshape_4", [y, shape("unstacked", [c.experts, -1, places, c.hidden])])
+    y = g.node("Transpose", f"{name}/Transpose_2", [y], perm=[1, 0, 2, 3])
+    y = g.node("Reshape", f"{name}/Reshape_5", [y, shape("slots", [0, c.experts * places, c.hidden])])
+    y = g.node("MatMul", f"{name}/MatMul_1", [joined, y])
+    return g.node("Reshape", f"{name}/Reshape_7", [y, shape("sequences", [-1, c.seq, c.hidden])])
+
+
 def block(g, c, layer, x):
     path = f"h.{layer}"
     y = attention(g, c, f"{path}.attn", normalise(g, c, f"{path}.ln_1", x))
     x = g.node("Add", f"/h/{layer}/Add", [x, y])
-    y = mlp(g, c, f"{path}.mlp", normalise(g, c, f"{path}.ln_2", x))
+    y = (moe if c.experts else mlp)(g, c, f"{path}.mlp", normalise(g, c, f"{path}.ln_2", x))
     return g.node("Add", f"/h/{layer}/Add_1", [x, y])
 
 
@@ -195,7 +255,7 @@ def main():
     parser.add_argument("config", choices=CONFIGS)
     parser.add_argument("output")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of weights and activations")
-    for field in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq"):
+    for field in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "experts"):
         parser.add_argument("--" + field.replace("_", "-"), type=int, help="instead of the configuration's")
     parser.add_argument("--weights", action="store_true", help="write random weights too, for small variants")
     arguments = parser.parse_args()
