@@ -676,13 +676,14 @@ sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_cut_setting setting, co
 }
 
 static void describe_cut(const sn_op_group *group, const sn_strategy *strategy, const char *axis, sn_str *text) {
-    const sn_op *lead = group->forward[group->lead];
+    int at = group->lead < 0 ? group->n_forward - 1 : group->lead; // without a lead it follows its neighbours
+    const sn_op *lead = group->forward[at];
     sn_str_printf(text, "%s%s cut over %s:", text->length ? "; " : "", sn_op_name(lead->kind), axis);
     for (int o = 0; o < lead->n_operands; o++) {
-        sn_cut cut = strategy->forward[group->lead].operand[o];
+        sn_cut cut = strategy->forward[at].operand[o];
         if (cut >= 0) sn_str_printf(text, " operand %d along dim %d,", o, sn_cut_dim(cut));
     }
-    sn_cut leaves = strategy->forward[group->lead].result[0];
+    sn_cut leaves = strategy->forward[at].result[0];
     if (leaves >= 0) sn_str_printf(text, " result along dim %d", sn_cut_dim(leaves));
     if (leaves == SN_PARTIAL_VALUE) sn_str_puts(text, " result a partial sum");
 }

@@ -21,7 +21,7 @@ static const long MOST_WORK = 20000000;
 enum {
     MOST_RUNNERS = 6,
     MOST_FIRST = 8,
-    MOST_SOLVED = 160,
+    MOST_SOLVED = 32000, // blocks, of all outlines that are given exact stages
     MOST_TENSOR = 64,
     MOST_CONTEXT = 16,
     MOST_EXPERTS = 64,
@@ -447,7 +447,7 @@ static void solve_promising(run *r, const sn_candidate *known, sn_search_result 
     if (count > first) qsort(list + first, count - first, sizeof *list, by_bound);
     r->dropped_bound = INFINITY;
     for (size_t i = first; i < count && list[i].bound < best; i++) {
-        if (r->solved >= MOST_SOLVED || r->work > MOST_WORK) {
+        if (r->solved * r->search->request.blocks->n_blocks >= MOST_SOLVED || r->work > MOST_WORK) {
             r->dropped_bound = list[i].bound; // of all that follow
             break;
         }
