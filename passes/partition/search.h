@@ -1,7 +1,7 @@
-// The outer search of hybrid parallelism: over the sizes of the axes pp, dp, ep, cp and tp and their order on the links,
-// the micro-batch, the pipeline schedule and its chunks, ZeRO, the layout between blocks, the boundaries of uneven
-// stages and what each stage computes again. The cost of a candidate is the time of one step; what does not fit in
-// memory is no candidate.
+// The outer search of hybrid parallelism: over the sizes of the axes pp, dp, ep, cp and tp and their order on the
+// links, the micro-batch, the pipeline schedule and its chunks, ZeRO, the layout between blocks, the boundaries of
+// uneven stages and what each stage computes again. The cost of a candidate is the time of one step; what does not fit
+// in memory is no candidate.
 #pragma once
 #include "passes/cost/memory.h"
 #include "passes/partition/evaluate.h"

@@ -94,7 +94,7 @@ test -e "$tree/x" && echo "a program that does not fit was written" >&2 && failu
 expect 1 'E0440.*no way to share a batch of 1 ' "$sennit" plan "$model" $options --cluster local:64 --batch 1 --mesh dp=64
 expect 1 'E0448.*a plan is made for a cluster' "$sennit" plan "$model" $options --batch 8
 expect 1 'E0448.*a plan is made for a batch' "$sennit" plan "$model" $options --cluster local:2
-expect 1 'E0440.*not .ep.' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --mesh ep=4
+expect 1 'E0440.*do not divide the model' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --mesh ep=4
 : >"$tree/empty.json"
 expect 1 'E0411.*line 1: ' "$sennit" plan "$model" $options --cluster "$tree/empty.json" --batch 8
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/bare.json"
