@@ -123,12 +123,14 @@ def compare(options, *, arguments, warm_up, peer_script, peer_arguments, gflop):
             theirs += result["times_ms"]
 
     median = statistics.median(ours)
+    bound = gflop / machine["fma_gflops"] * 1e3  # what the products alone take at the processor's own limit
     result = {
         "sennit_ms": round(median, 3),
         "sennit_quartiles_ms": quartiles(ours),
         "sennit_peak_mib": round(max(peaks), 1),
         "share_of_peak": round(gflop / (median * 1e-3) / machine["gflops"], 3),
         "gflop": gflop,
+        "bound_ms": round(bound, 3),
         "machine": machine,
         "threads": options.threads,
     }
@@ -136,6 +138,7 @@ def compare(options, *, arguments, warm_up, peer_script, peer_arguments, gflop):
         least = search["least_memory"]
         result |= {
             "time_ratio": round(median / statistics.median(theirs), 3),
+            "bound_ratio": round(bound / statistics.median(theirs), 3),  # no step can have a smaller time_ratio
             "memory_ratio": round(max(peaks) / least["peak_mib"], 3),
             "peer_ms": round(statistics.median(theirs), 3),
             "peer_quartiles_ms": quartiles(theirs),

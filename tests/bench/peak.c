@@ -1,6 +1,9 @@
 // What the machine can do: prints, as one JSON object, the best GFLOP/s of oneDNN's f32 matrix product over a few
-// shapes and the best GB/s of reading two arrays and writing one. OMP_NUM_THREADS chooses the threads.
+// shapes, the GFLOP/s of multiply-adds that stay in registers (which no product can exceed), and the best GB/s of
+// reading two arrays and writing one. OMP_NUM_THREADS chooses the threads.
 #include <dnnl.h>
+#include <omp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -39,6 +42,45 @@ static double sgemm_rate(dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k) {
     return 2e-9 * (double)m * (double)n * (double)k / best;
 }
 
+// Chains of multiply-adds, as many as hide their latency with the registers there are: GFLOP/s of the fastest
+// repetition.
+#ifdef __x86_64__
+__attribute__((target_clones("avx512f", "avx2,fma", "default")))
+#endif
+static float
+multiply_add(int64_t steps) {
+    enum { LANES = 16, CHAINS = 12 };
+    typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+    lanes x[CHAINS], factor = (lanes){0} + 1.0001f, term = (lanes){0} + 0.999f;
+    for (int i = 0; i < CHAINS; ++i) x[i] = (lanes){0} + (float)i;
+    for (int64_t s = 0; s < steps; ++s) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; ++i) x[i] = x[i] * factor + term;
+    }
+    for (int i = 1; i < CHAINS; ++i) x[0] += x[i];
+    return x[0][0];
+}
+
+static double multiply_add_rate(void) {
+    enum { STEPS = 1 << 22, FLOPS = 2 * 16 * 12 };
+    double best = 1e30;
+    volatile float sink;
+    int threads = 1;
+    for (int i = 0; i < REPEATS; ++i) {
+        double start = seconds();
+#pragma omp parallel
+        {
+            sink = multiply_add(STEPS);
+#pragma omp single
+            threads = omp_get_num_threads();
+        }
+        double took = seconds() - start;
+        if (took < best) best = took;
+    }
+    (void)sink;
+    return 1e-9 * FLOPS * STEPS * threads / best;
+}
+
 // a = b + s c: GB/s of the fastest repetition, counting the reads and the write.
 static double stream_rate(void) {
     float *a = floats(STREAM_FLOATS, 0);
@@ -67,6 +109,6 @@ int main(void) {
                 (long)shapes[i][2], rate);
         if (rate > best) best = rate;
     }
-    printf("{\"gflops\": %.1f, \"gb_per_s\": %.1f}\n", best, stream_rate());
+    printf("{\"gflops\": %.1f, \"fma_gflops\": %.1f, \"gb_per_s\": %.1f}\n", best, multiply_add_rate(), stream_rate());
     return 0;
 }
