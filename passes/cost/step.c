@@ -32,6 +32,17 @@ double sn_pipeline_seconds(sn_pipeline schedule, int ranks, int64_t microbatches
     }
 }
 
+sn_zero_seconds sn_zero_step(const sn_cost_model *model, int zero, double gradient_bytes, double parameter_bytes,
+                             const sn_group *group) {
+    sn_zero_seconds seconds = {0};
+    if (group->ranks < 2) return seconds;
+    if (zero <= 1)
+        seconds.reduce =
+            sn_cost_collective(model, zero ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_REDUCE, gradient_bytes, group);
+    if (zero == 1 || zero == 2) seconds.gather = sn_cost_collective(model, SN_OP_ALL_GATHER, parameter_bytes, group);
+    return seconds;
+}
+
 // Seconds of `work` that `cover` does not hide.
 static double exposed(double work, double cover) {
     return fmax(0, work - cover);

@@ -29,6 +29,15 @@ void sn_pipeline_times_add(sn_pipeline_times *times, double forward, double back
                            bool last);
 double sn_pipeline_seconds(sn_pipeline schedule, int ranks, int64_t microbatches, const sn_pipeline_times *times);
 
+// Seconds, once a step, of the ranks that hold the same parameters under a ZeRO stage (Rajbhandari et al. 2020): the
+// gradients' reduction, which from stage 2 on happens for each micro-batch instead, and the updated parameters' way
+// back, which at stage 3 is a part of the passes.
+typedef struct sn_zero_seconds {
+    double reduce, gather;
+} sn_zero_seconds;
+sn_zero_seconds sn_zero_step(const sn_cost_model *model, int zero, double gradient_bytes, double parameter_bytes,
+                             const sn_group *group);
+
 typedef struct sn_pipeline_shape {
     int stages, chunks; // chunks: model chunks of a stage, interleaved 1F1B when above 1
     int64_t microbatches;

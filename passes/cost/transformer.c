@@ -39,17 +39,13 @@ static void data_parallel(const sn_transformer_setting *s, const sn_transformer_
     const sn_degrees *d = s->degrees;
     const sn_runtime *r = s->runtime;
     double plain = all->parameters, experts = all->expert_parameters, width = (double)sn_dtype_bytes(r->dtype);
-    sn_op_kind kind = d->zero >= 1 ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_REDUCE;
     double groups = d->shard_groups > 1 ? (double)d->shard_groups : 1;
     double share = d->zero >= 1 ? fmax(1, (double)s->data.ranks / groups) : 1,
            expert_share = d->zero >= 1 ? fmax(1, (double)s->replicas.ranks / groups) : 1;
-    if (d->zero < 3) {
-        stage->reduce = sn_cost_collective(s->model, kind, r->reduce_bytes * plain, &s->data) +
-                        sn_cost_collective(s->model, kind, r->reduce_bytes * experts, &s->replicas) + extra;
-        if (d->zero >= 1)
-            stage->gather = sn_cost_collective(s->model, SN_OP_ALL_GATHER, width * plain, &s->data) +
-                            sn_cost_collective(s->model, SN_OP_ALL_GATHER, width * experts, &s->replicas);
-    }
+    sn_zero_seconds dense = sn_zero_step(s->model, d->zero, r->reduce_bytes * plain, width * plain, &s->data);
+    sn_zero_seconds sparse = sn_zero_step(s->model, d->zero, r->reduce_bytes * experts, width * experts, &s->replicas);
+    stage->reduce = dense.reduce + sparse.reduce + extra;
+    stage->gather = dense.gather + sparse.gather;
     double owned = plain / share + experts / expert_share;
     const sn_device_kind *device = s->model->device;
     stage->update = owned * update_bytes(s) / (device->memory_bandwidth * device->curve->stream);
@@ -170,10 +166,11 @@ static double message_seconds(const sn_transformer_setting *s, double boundary) 
 }
 
 // ZeRO-2 keeps no whole gradients, so it scatters those of each micro-batch.
-static void scatter_each_time(const sn_transformer_setting *s, sn_step_stage *stage) {
-    bool hides = s->runtime->overlap_reduce;
-    stage->backward = hides ? fmax(stage->backward, stage->reduce) : stage->backward + stage->reduce;
-    stage->reduce = 0;
+static void scatter_each_time(const sn_transformer_setting *s, const sn_transformer_block *all, sn_step_stage *stage) {
+    double bytes = s->runtime->reduce_bytes;
+    double scatter = sn_cost_collective(s->model, SN_OP_REDUCE_SCATTER, bytes * all->parameters, &s->data) +
+                     sn_cost_collective(s->model, SN_OP_REDUCE_SCATTER, bytes * all->expert_parameters, &s->replicas);
+    stage->backward = s->runtime->overlap_reduce ? fmax(stage->backward, scatter) : stage->backward + scatter;
 }
 
 static sn_step_stage stage_of(const sn_transformer_setting *s, const block_costs *costs, int i) {
@@ -195,7 +192,7 @@ static sn_step_stage stage_of(const sn_transformer_setting *s, const block_costs
     double tied =
         s->shape->tied && s->degrees->pipeline > 1 && ends ? sn_cost_message(s->model, 2 * table, &s->next) : 0;
     data_parallel(s, &all, tied, &stage);
-    if (s->degrees->zero == 2) scatter_each_time(s, &stage);
+    if (s->degrees->zero == 2) scatter_each_time(s, &all, &stage);
     activation_memory(s, costs, n, i, &stage.memory);
     return stage;
 }

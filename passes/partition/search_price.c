@@ -106,9 +106,8 @@ static double once_a_step(sn_search *s, sn_candidate *c, const rank_sums *rank) 
     const sn_group *experts = find_group(s, c->setting.ep, (int64_t)c->setting.tp * c->setting.cp);
     sync += collective(s, SN_OP_ALL_REDUCE, rank->shared, experts);
     const sn_group *data = find_group(s, c->dp, stride_of_data(c));
-    if (c->zero == 0) sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, data);
-    if (c->zero == 1) sync += collective(s, SN_OP_REDUCE_SCATTER, rank->gradients, data);
-    if (c->zero == 1 || c->zero == 2) sync += collective(s, SN_OP_ALL_GATHER, rank->parameters, data);
+    sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, rank->gradients, rank->parameters, data);
+    sync += zero.reduce + zero.gather;
     double update = rank->update / (c->zero >= 1 ? c->dp : 1);
     c->sync = fmax(c->sync, sync);
     c->update = fmax(c->update, update);
@@ -259,13 +258,8 @@ static bound_sums sum_all(const sn_stage_context *x) {
 
 static double least_once(sn_search *s, const sn_candidate *c, const bound_sums *b) {
     const sn_group *data = find_group(s, c->dp, stride_of_data(c));
-    double once = b->update / c->pp / (c->zero >= 1 ? c->dp : 1);
-    if (c->zero <= 1) {
-        sn_op_kind kind = c->zero ? SN_OP_REDUCE_SCATTER : SN_OP_ALL_REDUCE;
-        once += collective(s, kind, b->gradients / c->pp, data);
-    }
-    if (c->zero == 1 || c->zero == 2) once += collective(s, SN_OP_ALL_GATHER, b->parameters / c->pp, data);
-    return once;
+    sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, b->gradients / c->pp, b->parameters / c->pp, data);
+    return b->update / c->pp / (c->zero >= 1 ? c->dp : 1) + zero.reduce + zero.gather;
 }
 
 // The closed form with every rank at `each` seconds a micro-batch, or at the average where that is more.

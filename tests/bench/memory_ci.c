@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_suite(const csv_row *row, const char *suite) {
+    return strcmp(csv_get(row, "suite"), suite) == 0;
+}
+
 // The value of an argument in "name=value;…"; "" when it is not there.
 static const char *argument(const csv_row *row, const char *name, char out[64]) {
     const char *at = csv_get(row, "other_args");
@@ -47,8 +51,8 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     s.ffn = (int64_t)csv_number(row, "ffn", 4.0 * (double)s.hidden);
     if (s.gated && !csv_number(row, "ffn", 0)) s.ffn = (int64_t)(4.0 * (double)s.hidden * 2 / 3 / 64) * 64;
     s.sequence = (int64_t)csv_number(row, "seq", 0);
-    bool bert = strcmp(csv_get(row, "suite"), "bert") == 0; // which has a vocabulary of its own
-    if (strcmp(csv_get(row, "suite"), "t5") == 0) {         // and T5 has BERT's and marks for what is left out
+    bool bert = is_suite(row, "bert"); // which has a vocabulary of its own
+    if (is_suite(row, "t5")) {         // and T5 has BERT's and marks for what is left out
         s.encoder_layers = (int64_t)argument_number(row, "encoder-num-layers", 0);
         s.encoder_sequence = (int64_t)argument_number(row, "encoder-seq-length", 0);
         s.layers = (int64_t)argument_number(row, "decoder-num-layers", 0);
@@ -61,6 +65,9 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     s.vocab = (int64_t)(ceil(words / multiple) * multiple);
     s.experts = (int64_t)csv_number(row, "num_experts", 0);
     s.top_k = (int64_t)csv_number(row, "topk", 2);
+    char layers[64]; // "([0]*3+[1]*11)": three without experts, then eleven with
+    long dense;
+    if (sscanf(argument(row, "moe-layer-freq", layers), "([0]*%ld+", &dense) == 1) s.dense = dense;
     s.expert_ffn = (int64_t)argument_number(row, "moe-ffn-hidden-size", (double)s.ffn);
     s.shared_ffn = (int64_t)argument_number(row, "moe-shared-expert-intermediate-size", 0);
     s.rms_norm = argument_is(row, "normalization", "RMSNorm");
@@ -68,7 +75,7 @@ static sn_transformer shape_of(const csv_row *row, int64_t tensor) {
     s.positions = !argument_is(row, "position-embedding-type", "rope");
     s.tied = csv_number(row, "untie_embeddings", 0) <= 0;
     s.norm_heads = argument_is(row, "qk-layernorm", "true");
-    s.causal = strcmp(csv_get(row, "suite"), "bert") != 0;
+    s.causal = !is_suite(row, "bert");
     s.dropout = argument_number(row, "hidden-dropout", 0.1) > 0;
     if (argument_is(row, "multi-latent-attention", "true")) {
         s.query_rank = (int64_t)argument_number(row, "q-lora-rank", 0);
@@ -128,9 +135,9 @@ static bool is_deterministic(const csv_row *row) {
 
 // Rows say neither the image they ran in nor, often, the attention back end. Transformer Engine takes the best that is
 // there and allowed. In deterministic mode below compute capability 9 cuDNN's fused attention is not; what remains is
-// FlashAttention from 2.4.1 on, or scores in memory. The images of `dev` follow NVIDIA's newest; those of `lts` were
-// PyTorch 24.01's, whose FlashAttention is older, and are now 25.09's. Machines called dracooci were used before the
-// change, resumed runs have been recorded apart since; for the others the larger is promised.
+// FlashAttention from 2.4.1 on, or scores in memory. The images of `dev` follow NVIDIA's newest. Those of `lts` were
+// PyTorch 24.01's, whose FlashAttention is older, and 25.09's: equal configurations are there with and without scores
+// in memory, so the larger is promised. The resumed runs are all of the newer image.
 static sn_attention attention_of(const csv_row *row, bool ampere) {
     char backend[64];
     if (!has_engine(row)) return SN_ATTENTION_PLAIN;
@@ -146,7 +153,7 @@ static sn_attention attention_of(const csv_row *row, bool ampere) {
 // given an f32 copy and makes one of its own. Megatron-LM's fusion needs two, and PyTorch's compiler writes what was
 // meant to be changed in place to new tensors, up to two more (megatron/core/fusions/fused_cross_entropy.py says when).
 static double loss_bytes_of(const csv_row *row) {
-    if (strcmp(csv_get(row, "suite"), "bert") == 0) return 8;
+    if (is_suite(row, "bert")) return 8;
     if (!argument_is(row, "cross-entropy-loss-fusion", "true")) return 4;
     return argument_is(row, "cross-entropy-fusion-impl", "te") ? 0 : 16;
 }
@@ -159,6 +166,7 @@ static double workspace_of(const csv_row *row, bool ampere) {
     double blas = ampere && !is_deterministic(row) ? 8.125 * mib : 32 * mib, engine = ampere ? 4 * mib : 32 * mib;
     double bytes = 2 * blas + 20e6;
     if (argument_is(row, "overlap-moe-expert-parallel-comm", "true")) bytes += 2 * blas;
+    if (is_suite(row, "t5")) bytes += blas; // its runs keep one more
     bool grouped = has_engine(row) && argument_is(row, "moe-grouped-gemm", "true");
     return bytes + engine * (grouped ? 5 : 1);
 }
@@ -198,10 +206,11 @@ static bool is_cut(const csv_row *row) {
 }
 
 bool memory_ci_row(const csv_row *row, double *bytes) {
-    const char *suite = csv_get(row, "suite"), *gpu = csv_get(row, "gpu");
-    if (strcmp(suite, "gpt") != 0 && strcmp(suite, "moe") != 0 && strcmp(suite, "bert") != 0 &&
-        strcmp(suite, "mixtral") != 0 && strcmp(suite, "t5") != 0)
-        return false;
+    static const char *const suites[] = {"gpt", "moe", "mixtral", "bert", "t5"};
+    const char *gpu = csv_get(row, "gpu");
+    bool known = false;
+    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) known |= is_suite(row, suites[i]);
+    if (!known) return false;
     if (is_out_of_scope(row) || is_cut(row)) return false;
     sn_cluster cluster;
     const char *preset = strncmp(gpu, "A100", 4) == 0   ? "dgx-a100"
