@@ -25,4 +25,4 @@ target_link_libraries(runtime PUBLIC base PkgConfig::JANSSON OpenMP::OpenMP_C Th
                               PRIVATE ${DNNL_LIBRARY} MPI::MPI_C)
 
 # Inner loops over short vectors, which -O2 leaves scalar.
-set_source_files_properties(passes/partition/intra/eliminate.c passes/partition/intra/messages.c PROPERTIES COMPILE_OPTIONS -O3)
+set_source_files_properties(passes/partition/intra/eliminate.c passes/partition/intra/messages.c runtime/comm/host.c PROPERTIES COMPILE_OPTIONS -O3)

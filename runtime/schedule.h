@@ -364,6 +364,8 @@ void sn_schedule_describe(const sn_schedule *schedule, const sn_program *program
 int64_t sn_buffer_offset(const sn_buffer *buffer, int64_t micro_batch);
 // Index of the rank class of a rank; the class's schedule is its own.
 int64_t sn_schedules_class(const sn_schedules *schedules, int64_t rank);
+bool sn_schedules_use_comm_stream(const sn_schedules *schedules); // in any class
+bool sn_schedules_use_transfers(const sn_schedules *schedules);
 
 // JSON, one line per list item. Never fails; floats read back to the same bits.
 void sn_schedules_write(const sn_schedules *schedules, sn_str *out);

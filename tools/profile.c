@@ -1,5 +1,6 @@
 // `sennit profile`: measures this machine's CPU for the cost model (passes/cost/profile.h).
 #include "passes/cost/profile.h"
+#include "base/alloc.h"
 #include "base/file.h"
 #include "tools/passes.h"
 #include "tools/plan_step.h"
@@ -40,30 +41,34 @@ static void merge(const json_t *plans, json_t *instructions) {
     }
 }
 
-static bool measure_plan(const sn_options *options, size_t index, bool quick, sn_diags *diags, json_t *instructions) {
-    const char *path = options->arguments.data[index];
-    sn_plan_step plan;
-    bool good = sn_plan_step_make(path, NULL, options, diags, &plan);
-    sn_status status = SN_OK;
-    if (good) status = sn_profile_measure_plan(&plan.schedules, &plan.kernels, quick ? 0.1 : 0.25, instructions);
+static bool measure_plan(const sn_plan_step *plan, const char *path, double seconds, sn_diags *diags,
+                         json_t *instructions) {
+    sn_status status = sn_profile_measure_plan(&plan->schedules, &plan->kernels, seconds, instructions);
+    bool good = !status;
     if (status)
         sn_error(diags, "E0831", path, "the step must run here: `sennit train` with the same options says more",
                  "its step cannot be measured: %s", sn_status_message(status));
-    good = good && !status;
     sn_status_free(status);
-    sn_plan_step_free(&plan);
     return good;
 }
 
+// Each plan in several rounds, apart in time: other work comes in bursts.
 static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *instructions) {
     bool quick = sn_options_has(options, "quick"), good = true;
-    size_t n = options->arguments.count, rounds = quick ? 1 : 2; // apart in time: other work comes in bursts
+    size_t n = options->arguments.count, rounds = quick ? 1 : 3, made = 0;
+    sn_plan_step *steps = sn_alloc((n + 1) * sizeof *steps);
     json_t *plans = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(plans, json_object());
+    for (; made < n && good; made++) {
+        json_array_append_new(plans, json_object());
+        good = sn_plan_step_make(options->arguments.data[made], NULL, options, diags, &steps[made]);
+    }
     for (size_t k = 0; k < rounds * n && good; k++) {
         show("plan", k, rounds * n);
-        good = measure_plan(options, k % n, quick, diags, json_array_get(plans, k % n)) && !sn_workplace_stopped();
+        good = measure_plan(&steps[k % n], options->arguments.data[k % n], 0.1, diags, json_array_get(plans, k % n)) &&
+               !sn_workplace_stopped();
     }
+    for (size_t i = 0; i < made; i++) sn_plan_step_free(&steps[i]);
+    sn_free(steps);
     merge(plans, instructions);
     json_decref(plans);
     return good;

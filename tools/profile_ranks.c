@@ -266,14 +266,16 @@ static void write_messages(ranks_bench *b, json_t *profile) {
 
 // What a step takes beyond its program.
 static void write_step(ranks_bench *b, const json_t *log, json_t *profile) {
-    SN_VEC(double) steps = {0};
-    for (size_t i = 1; i < json_array_size(log); i++)
-        sn_vec_push(&steps, json_number_value(json_object_get(json_array_get(log, i), "step_ms")) * 1e-3);
-    double outside = MEDIAN(&steps) - MEDIAN(&b->spans);
+    SN_VEC(double) rests = {0};
+    for (size_t i = 1; i < json_array_size(log) && i <= b->spans.count; i++) {
+        double step = json_number_value(json_object_get(json_array_get(log, i), "step_ms")) * 1e-3;
+        sn_vec_push(&rests, step - b->spans.data[i - 1]);
+    }
+    double outside = MEDIAN(&rests);
     char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", b->ranks);
     json_object_set_new(json_object_get(profile, "step"), ranks, json_real(outside > 0 ? outside : 0));
-    sn_vec_free(&steps);
+    sn_vec_free(&rests);
 }
 
 static void release(ranks_bench *b) {

@@ -4,10 +4,10 @@
 #include "backend/simulate/signature.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "runtime/comm/signal.h"
 #include "runtime/device/device.h"
 
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -304,43 +304,54 @@ static void add_samples(const class_bench *c, const char *const *kernels, sn_map
     sn_str_free(&text);
 }
 
-// A process works on each core, and this one yields, again and again: what a rank does that waits for a message. From
-// the gaps between its turns, the mean wait from a moment like any other is E[gap^2] / (2 E[gap]).
-double sn_profile_measure_turn(void) {
-    enum { MOST = 64 };
-    const double warm_up = 0.02, seconds = 0.3;
-    pid_t busy[MOST], self = getpid();
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores > MOST) cores = MOST;
-    for (long i = 0; i < cores; i++) {
-        busy[i] = fork();
-        if (busy[i]) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        while (getppid() == self) // a system call now and then, as a rank does
-            for (volatile int k = 0; k < 100000; k++) continue;
-        _exit(0);
-    }
-    double begun = sn_seconds(), last = begun, sum = 0, squares = 0;
-    while (last - begun < warm_up + seconds) {
-        sched_yield();
-        double at = sn_seconds();
-        if (at - begun > warm_up) sum += at - last, squares += (at - last) * (at - last);
-        last = at;
-    }
-    for (long i = 0; i < cores; i++) {
-        if (busy[i] <= 0) continue;
-        kill(busy[i], SIGKILL);
-        waitpid(busy[i], NULL, 0);
-    }
-    return sum > 0 ? squares / (2 * sum) : 0;
-}
-
 static void end_twins(long n, const pid_t *twins) {
     for (long i = 0; i < n; i++) {
         if (twins[i] <= 0) continue;
         kill(twins[i], SIGKILL);
         waitpid(twins[i], NULL, 0);
     }
+}
+
+// What two processes share to measure a wake-up.
+typedef struct wake_up {
+    sn_signal signal;
+    _Atomic double raised; // when it was
+} wake_up;
+
+// Works without end; the one with a wake-up to give does so every now and then.
+static _Noreturn void keep_busy(wake_up *gives, pid_t parent) {
+    const double apart = 2e-3;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == parent) {
+        for (double begun = sn_seconds(); sn_seconds() - begun < apart;)
+            for (volatile int k = 0; k < 1000; k++) continue;
+        if (!gives) continue;
+        gives->raised = sn_seconds();
+        sn_signal_raise(&gives->signal);
+    }
+    _exit(0);
+}
+
+// A process works on each core, and this one sleeps until one of them wakes it, as a rank does that waits for another
+// one: the mean time until it runs.
+double sn_profile_measure_turn(void) {
+    enum { MOST = 64, TIMES = 200 };
+    pid_t busy[MOST], self = getpid();
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores > MOST) cores = MOST;
+    wake_up *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (w == MAP_FAILED) return 0;
+    for (long i = 0; i < cores; i++)
+        if (!(busy[i] = fork())) keep_busy(i ? NULL : w, self);
+    double sum = 0;
+    int n = 0;
+    for (uint32_t target = 1; n < TIMES && busy[0] > 0; target = sn_signal_value(&w->signal) + 1) {
+        if (!sn_signal_await_for(&w->signal, target, 0, 1)) break;
+        if (target > 10) sum += sn_seconds() - w->raised, n++;
+    }
+    end_twins(cores, busy);
+    munmap(w, sizeof *w);
+    return n ? sum / n : 0;
 }
 
 // A product and a walk through memory that fills a core's cache, again and again; counts how often until killed.

@@ -1,13 +1,16 @@
-// The communicator over MPI. Every set of mesh axes and every stream has a communicator of its own, so that two threads
-// never meet in one. Errors of MPI end the run (MPI_ERRORS_RETURN and a status).
+// The communicator over MPI. Ranks of one host do collectives in memory that they share (runtime/comm/host.h). Every
+// set of mesh axes and every stream has a communicator of its own, so that two threads never meet in one. Errors of MPI
+// end the run (MPI_ERRORS_RETURN and a status).
 #include "base/alloc.h"
 #include "base/vec.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/host.h"
 #include "runtime/comm/outbox.h"
 #include "runtime/mesh.h"
 
 #include <limits.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +20,17 @@ typedef struct group {
     int64_t axes;
     sn_stream stream;
     MPI_Comm comm;
-    int size;
+    sn_host_group *host; // NULL: its ranks are on several
 } group;
 
 typedef struct mpi {
     sn_comm base;
     SN_VEC(group) groups;
-    MPI_Comm world;     // ours, apart from MPI_COMM_WORLD
-    MPI_Comm transfers; // MPI_COMM_NULL without a pipeline; of all streams, tags tell them apart
-    sn_outbox *outbox;  // NULL without a pipeline
+    MPI_Comm world;      // ours, apart from MPI_COMM_WORLD
+    MPI_Comm transfers;  // MPI_COMM_NULL without a pipeline; of all streams, tags tell them apart
+    sn_outbox *outbox;   // NULL without a pipeline
+    sn_host_group *host; // all ranks, from set_mesh on; NULL: they are on several hosts
+    double spin;         // seconds that a rank waits before it sleeps
 } mpi;
 
 // Pieces keep the library's temporary buffers small, and counts within an int.
@@ -129,6 +134,12 @@ static sn_status run_on(MPI_Comm comm, const sn_collective *c) {
     return kinds[c->kind](comm, c);
 }
 
+static sn_status run_by(sn_host_group *host, MPI_Comm comm, const sn_collective *c) {
+    if (!sn_host_group_takes(host, c)) return run_on(comm, c);
+    sn_host_group_run(host, c);
+    return SN_OK;
+}
+
 static const group *find(const mpi *m, int64_t axes, sn_stream stream) {
     for (size_t i = 0; i < m->groups.count; i++) {
         if (m->groups.data[i].axes == axes && m->groups.data[i].stream == stream) return &m->groups.data[i];
@@ -139,15 +150,19 @@ static const group *find(const mpi *m, int64_t axes, sn_stream stream) {
 static sn_status run(sn_comm *comm, const sn_collective *c) {
     const group *g = find((mpi *)comm, c->axes, c->stream);
     SN_CHECK(g);
-    return run_on(g->comm, c);
+    return run_by(g->host, g->comm, c);
 }
 
 static sn_status run_all(sn_comm *comm, const sn_collective *c) {
-    return run_on(((mpi *)comm)->world, c);
+    const mpi *m = (mpi *)comm;
+    return run_by(m->host, m->world, c);
 }
 
 static sn_status barrier(sn_comm *comm) {
-    return check(MPI_Barrier(((mpi *)comm)->world), "barrier");
+    const mpi *m = (mpi *)comm;
+    if (!m->host) return check(MPI_Barrier(m->world), "barrier");
+    sn_host_group_barrier(m->host);
+    return SN_OK;
 }
 
 // The members of a group share all coordinates on the other axes.
@@ -155,9 +170,9 @@ static sn_status add_group(mpi *m, const sn_schedule *s, int64_t axes, sn_stream
     group g = {.axes = axes, .stream = stream};
     int color = (int)sn_schedule_color(s, m->base.rank, axes), key = (int)sn_schedule_place(s, m->base.rank, axes);
     SN_TRY(check(MPI_Comm_split(m->world, color, key, &g.comm), "groups"));
-    MPI_Comm_size(g.comm, &g.size);
+    sn_status status = sn_host_group_create(g.comm, m->spin, &g.host);
     sn_vec_push(&m->groups, g);
-    return SN_OK;
+    return status;
 }
 
 // The same groups in the same order on all ranks, whatever their class.
@@ -182,6 +197,24 @@ static sn_status check_tags(const mpi *m, const sn_schedule *s, const sn_program
     return SN_OK;
 }
 
+// While every thread of this host's ranks has a core, who waits takes it from nobody; else it soon lets go of its own.
+static double spin_of(const mpi *m, const sn_schedules *all) {
+    static const double plenty = 1e-3, little = 5e-6;
+    int64_t threads = all->classes.items[0].threads, ranks;
+    int here = m->base.ranks;
+    MPI_Comm local;
+    cpu_set_t cores;
+    if (MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) == MPI_SUCCESS) {
+        MPI_Comm_size(local, &here);
+        MPI_Comm_free(&local);
+    }
+    ranks = here;
+    if (sched_getaffinity(0, sizeof cores, &cores)) return little;
+    if (threads < 1) threads = CPU_COUNT(&cores) > ranks ? CPU_COUNT(&cores) / ranks : 1;
+    if (sn_schedules_use_comm_stream(all)) threads++;
+    return ranks * threads <= CPU_COUNT(&cores) ? plenty : little;
+}
+
 static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {
     mpi *m = (mpi *)comm;
     const sn_schedule *first = &all->classes.items[0];
@@ -189,6 +222,8 @@ static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {
         return sn_status_make("the program is for %lld ranks, but %d were started; use mpirun -n %lld",
                               (long long)first->ranks, comm->ranks, (long long)first->ranks);
     bool transfers = false;
+    m->spin = spin_of(m, all);
+    SN_TRY(sn_host_group_create(m->world, m->spin, &m->host));
     for (size_t c = 0; c < all->classes.count; c++) {
         const sn_schedule *s = &all->classes.items[c];
         for (size_t p = 0; p < s->programs.count; p++) {
@@ -198,16 +233,32 @@ static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {
     }
     if (!transfers) return SN_OK;
     SN_TRY(check(MPI_Comm_dup(m->world, &m->transfers), "groups"));
-    return sn_outbox_create(&m->outbox);
+    return sn_outbox_create(m->host, &m->outbox);
 }
 
-static sn_status receive(MPI_Comm comm, int from, int tag, void *data, size_t bytes) {
+// Sleeps until somebody rings; also now and then, for what comes without.
+static sn_status wait_for(const mpi *m, MPI_Request *request, MPI_Status *got) {
+    const double patience = 1e-2;
+    if (!m->host) return check(MPI_Wait(request, got), "receive");
+    sn_signal *bell = sn_host_group_bell(m->host, m->base.rank);
+    for (;;) {
+        uint32_t rung = sn_signal_value(bell);
+        int done;
+        SN_TRY(check(MPI_Test(request, &done, got), "receive"));
+        if (done) return SN_OK;
+        sn_signal_await_for(bell, rung + 1, sn_host_group_spin(m->host), patience);
+    }
+}
+
+static sn_status receive(const mpi *m, MPI_Comm comm, int from, int tag, void *data, size_t bytes) {
     char *to = data;
     for (size_t at = 0; at == 0 || at < bytes;) {
         size_t n = bytes - at < SN_OUTBOX_PIECE ? bytes - at : SN_OUTBOX_PIECE;
+        MPI_Request request;
         MPI_Status got;
         int count;
-        SN_TRY(check(MPI_Recv(to + at, (int)n, MPI_BYTE, from, tag, comm, &got), "receive"));
+        SN_TRY(check(MPI_Irecv(to + at, (int)n, MPI_BYTE, from, tag, comm, &request), "receive"));
+        SN_TRY(wait_for(m, &request, &got));
         MPI_Get_count(&got, MPI_BYTE, &count);
         if ((size_t)count != n) return sn_status_make("MPI: received %d bytes, not %zu", count, n);
         at += n;
@@ -219,7 +270,7 @@ static sn_status receive(MPI_Comm comm, int from, int tag, void *data, size_t by
 static sn_status transfer(sn_comm *comm, const sn_transfer *t) {
     mpi *m = (mpi *)comm;
     SN_CHECK(m->outbox);
-    if (!t->send) return receive(m->transfers, t->peer, (int)t->tag, t->data, t->bytes);
+    if (!t->send) return receive(m, m->transfers, t->peer, (int)t->tag, t->data, t->bytes);
     return check(sn_outbox_send(m->outbox, m->transfers, t->peer, (int)t->tag, t->data, t->bytes), "send");
 }
 
@@ -233,14 +284,19 @@ static sn_status give(sn_comm *comm, int peer, const void *data, size_t bytes) {
 }
 
 static sn_status take(sn_comm *comm, int peer, void *data, size_t bytes) {
-    return bytes ? receive(((mpi *)comm)->world, peer, 0, data, bytes) : SN_OK;
+    const mpi *m = (mpi *)comm;
+    return bytes ? receive(m, m->world, peer, 0, data, bytes) : SN_OK;
 }
 
 static void destroy(sn_comm *comm) {
     mpi *m = (mpi *)comm;
     sn_outbox_destroy(m->outbox);
     if (m->transfers != MPI_COMM_NULL) MPI_Comm_free(&m->transfers);
-    for (size_t i = 0; i < m->groups.count; i++) MPI_Comm_free(&m->groups.data[i].comm);
+    for (size_t i = 0; i < m->groups.count; i++) {
+        sn_host_group_destroy(m->groups.data[i].host);
+        MPI_Comm_free(&m->groups.data[i].comm);
+    }
+    sn_host_group_destroy(m->host);
     sn_vec_free(&m->groups);
     if (m->world != MPI_COMM_NULL) MPI_Comm_free(&m->world);
     MPI_Finalize();

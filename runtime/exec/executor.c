@@ -48,32 +48,8 @@ struct sn_executor {
     sn_status failed; // the first error of either stream
 };
 
-static bool is_on_comm_stream(const sn_instr *in) {
-    return in->stream == SN_STREAM_COMM;
-}
-
 static bool is_transfer(const sn_instr *in) {
     return in->kind == SN_INSTR_SEND || in->kind == SN_INSTR_RECV;
-}
-
-static bool has_any(const sn_schedules *all, bool (*is)(const sn_instr *)) {
-    for (size_t c = 0; c < all->classes.count; c++) {
-        for (size_t p = 0; p < all->classes.items[c].programs.count; p++) {
-            const sn_program *program = &all->classes.items[c].programs.items[p];
-            for (size_t i = 0; i < program->instrs.count; i++) {
-                if (is(&program->instrs.items[i])) return true;
-            }
-        }
-    }
-    return false;
-}
-
-bool sn_schedules_use_comm_stream(const sn_schedules *all) {
-    return has_any(all, is_on_comm_stream);
-}
-
-bool sn_schedules_use_transfers(const sn_schedules *all) {
-    return has_any(all, is_transfer);
 }
 
 static void record_event(sn_executor *e, const prepared *p, int64_t event) {

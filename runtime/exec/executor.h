@@ -27,9 +27,6 @@ void sn_executor_destroy(sn_executor *executor);
 // and its ONNX node.
 SN_MUST_USE sn_status sn_executor_run(sn_executor *executor, int64_t program, int64_t micro_batch);
 
-bool sn_schedules_use_comm_stream(const sn_schedules *schedules); // in any class
-bool sn_schedules_use_transfers(const sn_schedules *schedules);
-
 // What the time went into, over all runs so far: a line per kind of instruction, then the `most` most expensive
 // instructions with their ONNX nodes. Milliseconds are divided by `steps`.
 void sn_executor_profile(const sn_executor *executor, size_t most, int64_t steps, sn_str *out);
