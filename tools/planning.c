@@ -1,5 +1,6 @@
 #include "tools/planning.h"
 
+#include "backend/simulate/simulate.h"
 #include "passes/partition/explain.h"
 #include "passes/pass.h"
 #include "tools/passes.h"
@@ -100,6 +101,8 @@ bool sn_planning_open(sn_planning *p, const sn_options *options, sn_diags *diags
                                      .fixed_micro = p->fixed_micro,
                                      .objective = objective_of(options),
                                      .fixed = p->is_fixed ? &p->fixed : NULL};
+    p->request.cores = sn_simulate_cores(&p->cluster, p->request.profile);
+    p->request.sharing = p->has_profile ? p->profile.sharing : 1;
     if (!p->blocks.n_blocks) {
         sn_error(diags, "E0440", options->arguments.data[0],
                  "a model to train needs an operator with a weight: is it the right file?",

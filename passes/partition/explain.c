@@ -44,6 +44,7 @@ static json_t *candidate_to_json(const sn_candidate *c) {
     set_real(json, "pipeline_seconds", c->pipeline);
     set_real(json, "sync_seconds", c->sync);
     set_real(json, "update_seconds", c->update);
+    if (c->crowded > 0) set_real(json, "shared_cores_seconds", c->crowded);
     set_real(json, "memory_bytes", c->memory);
     if (c->excess > 0) set_real(json, "excess_bytes", c->excess);
     if (!c->n_stages) json_object_set_new(json, "at_least", json_true()); // ruled out by a bound

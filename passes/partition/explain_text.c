@@ -90,6 +90,10 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
     sn_str_seconds(out, real(x, "sync_seconds"));
     sn_str_puts(out, ", update ");
     sn_str_seconds(out, real(x, "update_seconds"));
+    if (real(x, "shared_cores_seconds") > 0) {
+        sn_str_puts(out, "; on the cores that the ranks share ");
+        sn_str_seconds(out, real(x, "shared_cores_seconds"));
+    }
     if (real(x, "replayed_seconds") > 0) {
         sn_str_puts(out, "; replayed pass by pass ");
         sn_str_seconds(out, real(x, "replayed_seconds"));

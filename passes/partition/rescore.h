@@ -6,4 +6,4 @@
 // Sets `replayed` of the best candidate and of the runners-up that have stages, and swaps the best with the runner-up
 // that replays fastest, if one does. For SN_OBJECTIVE_STEP and a feasible result. Replays of more than a fixed number
 // of passes are left out (replayed 0): the pipeline is then so long that its closed form is all that counts.
-void sn_search_rescore(sn_search_result *result);
+void sn_search_rescore(const sn_search_request *request, int64_t devices, sn_search_result *result);

@@ -488,7 +488,7 @@ bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *k
         (void)solve(&r, &out->best);
     }
     out->lower_bound = fmin(out->best.step, r.dropped_bound);
-    if (search->request.objective == SN_OBJECTIVE_STEP) sn_search_rescore(out);
+    if (search->request.objective == SN_OBJECTIVE_STEP) sn_search_rescore(&search->request, search->devices, out);
     out->candidates = r.candidates;
     out->solved = r.solved;
     sn_vec_free(&r.kept);

@@ -31,6 +31,7 @@ typedef struct sn_candidate {
     bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
     double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP
     double pipeline, sync, update; // seconds of the step's parts
+    double crowded;                // seconds that the ranks' work takes on the cores that they share; 0: none are
     double replayed;               // seconds of the step, its pipeline replayed (rescore.h); 0 when it was not
     double bound;                  // no cut into stages makes this candidate faster
     double memory;                 // bytes of the fullest device
@@ -60,6 +61,8 @@ typedef struct sn_search_request {
     sn_objective objective;
     const sn_plan *fixed; // what it names (axes, schedule, …) is kept (--mesh), all else open; NULL: all is open
     double memory_scale, link_scale; // 1; others ask what more would buy
+    double cores, sharing; // of one host that all ranks share, and the share of their speed that is left when ranks
+                           // take turns on them; 0 cores: each rank has a device of its own
 } sn_search_request;
 
 typedef struct sn_search_result {

@@ -194,10 +194,22 @@ static void report_stage(const sn_stage_context *x, const int *cut, int i, const
         (void)sn_stage_cost(x, i, cut[i], cut[i + 1], out);
 }
 
+// Ranks that outnumber the cores of their host take turns: no step is shorter than all of its work on all cores, and,
+// as who waits leaves its core to others, few are longer than that or the step with a core for each (Graham 1969).
+static double crowded_seconds(const sn_search *s, double work) {
+    double cores = s->request.cores;
+    return cores > 0 && cores < (double)s->devices ? work / (cores * s->request.sharing) : 0;
+}
+
+// Ranks of one pipeline coordinate.
+static double ranks_at_once(const sn_search *s, const sn_candidate *c) {
+    return (double)s->devices / c->pp;
+}
+
 void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
     sn_pipeline_times times = {0};
     rank_sums *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
-    double once = 0;
+    double once = 0, work = 0;
     sn_remat *remat = c->chunks > 1 ? sn_alloc((size_t)x->stages * sizeof *remat) : NULL;
     c->memory = c->excess = c->sync = c->update = 0;
     chunk_choice *choices = remat ? sn_alloc((size_t)c->chunks * sizeof *choices) : NULL;
@@ -221,10 +233,13 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         double bytes = ranks[i].lasting + ranks[i].working;
         if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit, c->fullest = i;
         c->excess = fmax(c->excess, bytes - limit);
-        once = fmax(once, once_a_step(s, c, &ranks[i]));
+        double last = once_a_step(s, c, &ranks[i]);
+        once = fmax(once, last);
+        work += ranks_at_once(s, c) * (c->microbatches * ranks[i].seconds + last);
     }
     c->pipeline = pipeline_seconds(s, c, &times);
-    c->step = s->request.objective == SN_OBJECTIVE_STEP ? c->pipeline + once : c->pipeline;
+    c->crowded = crowded_seconds(s, work);
+    c->step = s->request.objective == SN_OBJECTIVE_STEP ? fmax(c->pipeline + once, c->crowded) : c->pipeline;
     c->n_stages = x->stages;
     c->stages = stages;
     sn_free(ranks);
@@ -289,7 +304,10 @@ double sn_price_bound(sn_search *s, const sn_candidate *c, const sn_stage_contex
     bound_sums b = sum_all(x);
     double fastest = 1;
     for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
-    return bound_with(s, c, x, &b, fmax(b.total / weights_of(x), b.longest * fastest));
+    double bound = bound_with(s, c, x, &b, fmax(b.total / weights_of(x), b.longest * fastest));
+    if (s->request.objective != SN_OBJECTIVE_STEP) return bound;
+    double work = ranks_at_once(s, c) * (c->microbatches * b.total + c->pp * least_once(s, c, &b));
+    return fmax(bound, crowded_seconds(s, work));
 }
 
 // The most work (seconds without rematerialisation) that a rank does in `seconds` a micro-batch within its memory: a

@@ -33,9 +33,9 @@ static double seconds_of(const sn_stage_times *stage, sn_run_kind kind) {
 }
 
 // Passes of a rank, in order, on a stream of its own.
-static void add_rank(replay *r, int rank) {
+static void add_rank(replay *r, int host, int rank) {
     const sn_pipeline_case *p = r->pipeline;
-    int stream = sn_sim_stream(r->sim, SN_SIM_NONE);
+    int stream = sn_sim_stream(r->sim, host);
     sn_pipeline_order order = {0};
     sn_pipeline_order_of(p->schedule, p->ranks, p->chunks, p->microbatches, rank, &order);
     for (size_t i = 0; i < order.count; i++) {
@@ -65,7 +65,8 @@ static void add_edges(replay *r) {
 sn_pipeline_replay sn_pipeline_simulate(const sn_pipeline_case *pipeline) {
     size_t cells = (size_t)SN_RUN_KIND_COUNT * (size_t)stage_count(pipeline) * (size_t)pipeline->microbatches;
     replay r = {pipeline, sn_sim_new(), sn_alloc(cells * sizeof(int))};
-    for (int rank = 0; rank < pipeline->ranks; rank++) add_rank(&r, rank);
+    int host = pipeline->cores > 0 ? sn_sim_host(r.sim, pipeline->cores, 0, pipeline->sharing) : SN_SIM_NONE;
+    for (int rank = 0; rank < pipeline->ranks; rank++) add_rank(&r, host, rank);
     add_edges(&r);
     if (!sn_sim_run(r.sim)) SN_BUG("the orders of the pipeline's ranks wait for each other");
     sn_pipeline_replay out = {.seconds = sn_sim_seconds(r.sim)};

@@ -13,6 +13,7 @@ typedef struct sn_pipeline_case {
     sn_pipeline schedule;
     int ranks, chunks, microbatches;
     const sn_stage_times *stages; // [ranks * chunks]; stage s runs on rank s mod ranks
+    double cores, sharing;        // that the ranks share, and as in sn_sim_host; 0 cores: each has its own
 } sn_pipeline_case;
 
 typedef struct sn_pipeline_replay {
