@@ -55,7 +55,7 @@ static void add_conv(sn_instr_kind kind, const sn_do_conv *v, sn_operands *out) 
 
 static void add_heads(sn_operands *out, const sn_do_attention *a, const char *name, sn_view view, int access,
                       int64_t heads, int64_t rows, int64_t width, const int64_t stride[3]) {
-    add(out, name, view, access, SN_F32, 4, (const int64_t[]){a->batch, heads, rows, width},
+    add(out, name, view, access, a->dtype, 4, (const int64_t[]){a->batch, heads, rows, width},
         (const int64_t[]){stride[0], stride[1], stride[2], 1});
 }
 
@@ -65,7 +65,7 @@ static void add_attention(sn_instr_kind kind, const sn_do_attention *a, sn_opera
     add_heads(out, a, "q", a->q, r, a->heads, a->sq, a->d, a->q_stride);
     add_heads(out, a, "k", a->k, r, a->kv_heads, a->skv, a->d, a->k_stride);
     add_heads(out, a, "v", a->v, r, a->kv_heads, a->skv, a->dv, a->v_stride);
-    add(out, "mask", a->mask, r, SN_F32, 4, (const int64_t[]){a->batch, a->heads, a->sq, a->skv}, a->mask_stride);
+    add(out, "mask", a->mask, r, a->dtype, 4, (const int64_t[]){a->batch, a->heads, a->sq, a->skv}, a->mask_stride);
     add_heads(out, a, "o", a->o, forward, a->heads, a->sq, a->dv, a->o_stride);
     add_dense(out, "lse", a->lse, forward, SN_F32, a->batch * a->heads * a->sq);
     if (!grad) return;

@@ -145,19 +145,21 @@ static sn_status check_conv(const checker *c, const sn_instr *in) {
 
 static sn_status check_heads(const checker *c, const char *operand, const sn_do_attention *a, sn_view view,
                              int64_t heads, int64_t rows, int64_t width, const int64_t stride[3]) {
-    return check_strided(c, operand, view, SN_F32, 4, (const int64_t[]){a->batch, heads, rows, width},
+    return check_strided(c, operand, view, a->dtype, 4, (const int64_t[]){a->batch, heads, rows, width},
                          (const int64_t[]){stride[0], stride[1], stride[2], 1});
 }
 
 static sn_status check_attention(const checker *c, const sn_instr *in) {
     const sn_do_attention *a = &in->attention;
+    if (a->dtype != SN_F32 && a->dtype != SN_F16 && a->dtype != SN_BF16)
+        return bad(c, "q", "is of a type that attention does not take");
     if (a->kv_heads < 1 || a->heads % a->kv_heads) return bad(c, "k", "has a number of heads that does not divide q's");
     SN_TRY(check_heads(c, "q", a, a->q, a->heads, a->sq, a->d, a->q_stride));
     SN_TRY(check_heads(c, "k", a, a->k, a->kv_heads, a->skv, a->d, a->k_stride));
     SN_TRY(check_heads(c, "v", a, a->v, a->kv_heads, a->skv, a->dv, a->v_stride));
     SN_TRY(check_heads(c, "o", a, a->o, a->heads, a->sq, a->dv, a->o_stride));
     if (a->mask.buffer >= 0)
-        SN_TRY(check_strided(c, "mask", a->mask, SN_F32, 4, (const int64_t[]){a->batch, a->heads, a->sq, a->skv},
+        SN_TRY(check_strided(c, "mask", a->mask, a->dtype, 4, (const int64_t[]){a->batch, a->heads, a->sq, a->skv},
                              a->mask_stride));
     int64_t rows;
     if (__builtin_mul_overflow(a->batch, a->heads, &rows) || __builtin_mul_overflow(rows, a->sq, &rows))

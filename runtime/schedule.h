@@ -180,13 +180,15 @@ typedef struct sn_do_conv {
     sn_view x, w, y;
 } sn_do_conv;
 
-// o = softmax(softcap(scale q kᵀ) + mask) v for every batch and query head, f32. Query head h reads key/value head
-// h / (heads / kv_heads). With causal, row i sees columns j <= i + causal_offset. softcap c > 0: s -> c tanh(s / c).
-// Strides are in elements for (batch, head, row); the last dimension is dense. mask (optional) is added; its strides
-// are (batch, head, row, column), 0 broadcasts. lse[batch, heads, sq] (dense) receives log of the softmax's
-// denominator, natural logarithm, maximum included; a row that sees nothing gives o = 0. attention_grad reads q, k, v,
-// mask, o, lse and grad_o and writes grad_q, grad_k, grad_v with q's, k's, v's shapes.
+// o = softmax(softcap(scale q kᵀ) + mask) v for every batch and query head; all but lse, which is f32, are of `dtype`:
+// f32 or a float of 16 bits, with sums in f32. Query head h reads key/value head h / (heads / kv_heads). With causal,
+// row i sees columns j <= i + causal_offset. softcap c > 0: s -> c tanh(s / c). Strides are in elements for (batch,
+// head, row); the last dimension is dense. mask (optional) is added; its strides are (batch, head, row, column), 0
+// broadcasts. lse[batch, heads, sq] (dense) receives log of the softmax's denominator, natural logarithm, maximum
+// included; a row that sees nothing gives o = 0. attention_grad reads q, k, v, mask, o, lse and grad_o and writes
+// grad_q, grad_k, grad_v with q's, k's, v's shapes.
 typedef struct sn_do_attention {
+    sn_dtype dtype;
     int64_t batch, heads, kv_heads, sq, skv, d, dv;
     double scale, softcap;
     bool causal;
@@ -201,7 +203,7 @@ typedef enum sn_reduce { SN_REDUCE_SUM, SN_REDUCE_MAX, SN_REDUCE_COUNT } sn_redu
 // Collectives over the mesh axes in `axes` (bit mask); P is the group's size, members in row-major order of their
 // coordinates. `count` elements: all_reduce and broadcast: in all (from -> to, which may be equal); all_gather: of
 // `from` (`to` has P of them); reduce_scatter: of `to` (`from` has P); all_to_all: for each peer. broadcast sends the
-// first member's.
+// first member's. Floats of 16 bits travel as they are, are reduced in f32 and rounded once.
 typedef struct sn_do_collective {
     sn_dtype dtype;
     sn_reduce reduce;

@@ -178,6 +178,7 @@ static const field conv_fields[] = {
 TABLE(conv, sn_do_conv);
 
 static const field attention_fields[] = {
+    F_WORD(sn_do_attention, dtype, dtype_words),
     F(sn_do_attention, batch, INT),
     F(sn_do_attention, heads, INT),
     F(sn_do_attention, kv_heads, INT),

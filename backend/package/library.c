@@ -107,7 +107,8 @@ static void call_attention(const sn_op *op, const sn_library_operands *o, sn_do_
     bool grad = op->kind == SN_OP_ATTENTION_GRAD;
     const sn_strided *q = &o->in[0], *k = &o->in[1], *v = &o->in[2];
     int mask = grad ? 6 : 3;
-    sn_do_attention a = {.batch = q->dim[0],
+    sn_do_attention a = {.dtype = op->operands[0]->type.dtype,
+                         .batch = q->dim[0],
                          .heads = q->dim[1],
                          .kv_heads = k->dim[1],
                          .sq = q->dim[2],

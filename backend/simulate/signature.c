@@ -42,6 +42,7 @@ static void print_conv(const sn_do_conv *c, sn_str *out) {
 }
 
 static void print_attention(const sn_do_attention *a, sn_str *out) {
+    if (a->dtype != SN_F32) sn_str_printf(out, " %s", sn_dtype_name(a->dtype));
     sn_str_printf(out,
                   " b=%" PRId64 " h=%" PRId64 "/%" PRId64 " s=%" PRId64 "x%" PRId64 " d=%" PRId64 "/%" PRId64 "%s%s",
                   a->batch, a->heads, a->kv_heads, a->sq, a->skv, a->d, a->dv, a->causal ? " causal" : "",

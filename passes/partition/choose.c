@@ -320,6 +320,7 @@ void sn_choose_layouts(sn_module *module, const sn_plan *plan, sn_plan *out) {
     sn_vec_free(&c.d.sums);
     sn_vec_free(&c.d.moves);
     sn_vec_free(&c.d.targets);
+    sn_map_free(&c.d.nodes);
     sn_arena_free(&c.d.scratch);
     sn_diags_free(&diags);
 }

@@ -225,6 +225,7 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     if (good) warn_of_idle_zero(plan, diags);
     sn_vec_free(&d.moves);
     sn_vec_free(&d.targets);
+    sn_map_free(&d.nodes);
     sn_arena_free(&d.scratch);
     return good;
 }

@@ -1,6 +1,7 @@
 // Inside of passes/partition: what the steps of a distribution share.
 #pragma once
 #include "base/diag.h"
+#include "base/map.h"
 #include "passes/partition/cuts.h"
 #include "passes/partition/plan.h"
 #include "passes/partition/relayout.h"
@@ -29,6 +30,8 @@ typedef struct sn_distributor {
     // op->mark is the index, plus one, of the layout that the op's first result gets; `partial` are the axes over which
     // it may stay a partial sum.
     SN_VEC(sn_layout) targets;
+    sn_map nodes; // of `nodes_of`: the last forward op of each ONNX node, whose result is the node's
+    const sn_func *nodes_of;
     sn_value *is_first[SN_MAX_AXES]; // whether the rank is the first along an axis, once a function has asked for it
 } sn_distributor;
 
@@ -51,6 +54,8 @@ bool sn_targets_of_globals(sn_distributor *d);
 // What results must get: the plan's layouts of ONNX nodes, and those of gradients.
 bool sn_targets_of_results(sn_distributor *d, sn_func *func);
 const sn_layout *sn_target_of(const sn_distributor *d, const sn_op *op); // NULL: nothing is wanted
+// Of an operand of a backward op that is the gradient of the op's ONNX node's result, that result; else NULL.
+const sn_value *sn_value_of_gradient(const sn_distributor *d, const sn_op *op, int operand);
 // How an op sees a global: weights that are stored cut over `dp` are joined wherever they are used (ZeRO-3).
 sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value);
 // Gradient accumulators get their layout where they are first added to: the gradient's.

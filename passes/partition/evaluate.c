@@ -636,9 +636,17 @@ static bool is_stated(const sn_class_table *t, const ways *w, int axis, int f) {
     return leaves == SN_PARTIAL_VALUE || cut >= 0;
 }
 
+// Rows of merged samples and tokens have the samples outermost: those of one micro-batch of all ranks, in the program
+// that the plan is for.
+static sn_cut cut_of_program(const sn_evaluator *e, sn_type type, sn_cut cut, int64_t samples) {
+    int64_t batch = e->blocks->batch;
+    bool merged = cut >= 0 && sn_cut_dim(cut) == 0 && type.dim[0] > batch && sn_cut_outer(cut) % batch == 0;
+    return merged ? sn_cut_make(0, sn_cut_outer(cut) / batch * samples) : cut;
+}
+
 // Parameters that are cut, and results between groups whose layout must be said.
 static void block_layouts(const sn_evaluator *e, const sn_block *block, const ways *w, const named_axes *axes,
-                          sn_plan_layout *list, int *count) {
+                          int64_t samples, sn_plan_layout *list, int *count) {
     const sn_class_table *t = &e->tables[block->kind];
     for (int p = 0; p < block->n_parameters; p++) {
         const sn_value *like = t->block->parameters[p]->value;
@@ -654,7 +662,7 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
         for (int a = SN_EXPERT_AXIS; a <= SN_TENSOR_AXIS; a++) {
             if (axes->of[a] < 0) continue;
             stated |= is_stated(t, w, a, f);
-            put_cut(axes, a, flow_cut(t, f, w, a), &entry);
+            put_cut(axes, a, cut_of_program(e, flow->value->type, flow_cut(t, f, w, a), samples), &entry);
         }
         if (stated) list[(*count)++] = entry;
     }
@@ -671,7 +679,10 @@ sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_cut_setting setting, co
         most += e->blocks->blocks[b].n_parameters + e->tables[e->blocks->blocks[b].kind].n_flows;
     sn_plan_layout *list = SN_NEW_N(arena, sn_plan_layout, most + 1);
     *count = 0;
-    for (int b = 0; b < e->blocks->n_blocks; b++) block_layouts(e, &e->blocks->blocks[b], &w, &axes, list, count);
+    int dp = sn_mesh_axis(mesh, "dp");
+    int64_t samples = setting.micro * (dp >= 0 ? mesh->size[dp] : 1);
+    for (int b = 0; b < e->blocks->n_blocks; b++)
+        block_layouts(e, &e->blocks->blocks[b], &w, &axes, samples, list, count);
     return list;
 }
 

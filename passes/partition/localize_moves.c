@@ -88,20 +88,13 @@ static void localize_gather(sn_localizer *l, sn_axes axes) {
     sn_local_replace(l, sn_build_reshape(&l->b, all, y->type.rank, y->type.dim));
 }
 
-// 16-bit parts are summed in f32 and rounded once, whatever the number of ranks.
-static sn_value *widened(sn_localizer *l, sn_value *x) {
-    bool narrow = sn_dtype_is_float(x->type.dtype) && sn_dtype_bytes(x->type.dtype) == 2;
-    return narrow ? sn_build_cast(&l->b, x, SN_F32) : x;
-}
-
 static void localize_reduce_scatter(sn_localizer *l, int axis) {
     sn_value *x = l->op->operands[0], *y = l->op->results[0];
     int dim = (int)sn_op_int(l->op, "dim");
     int64_t outer = local_outer(l->mesh, y->layout, dim, axis, (sn_axes)(1 << axis));
     digit d = digit_of(x->type, dim, outer, l->mesh->size[axis]);
     sn_attr attrs[] = {axes_attr(l), sn_attr_int("dim", 0)};
-    sn_value *part = collective(l, split_front(&l->b, widened(l, x), d), 1, d.before * d.after, 2, attrs);
-    part = sn_build_cast(&l->b, part, y->type.dtype);
+    sn_value *part = collective(l, split_front(&l->b, x, d), 1, d.before * d.after, 2, attrs);
     sn_local_replace(l, sn_build_reshape(&l->b, part, y->type.rank, y->type.dim));
 }
 
@@ -131,17 +124,13 @@ static void localize_shard(sn_localizer *l, int axis) {
 
 // Communicators know sums and maxima: the smallest is the largest of the negative.
 static void localize_all_reduce(sn_localizer *l) {
-    const char *reduction = sn_op_string(l->op, "reduction");
-    bool min = strcmp(reduction, "min") == 0;
-    sn_value *part = l->op->operands[0], *x = widened(l, part);
-    if (!min && x == part) return;
-    if (min) x = sn_build_unary(&l->b, SN_OP_NEG, x);
-    sn_attr attrs[] = {axes_attr(l), sn_attr_string("reduction", min ? "max" : reduction)};
+    if (strcmp(sn_op_string(l->op, "reduction"), "min") != 0) return;
+    sn_value *x = sn_build_unary(&l->b, SN_OP_NEG, l->op->operands[0]);
+    sn_attr attrs[] = {axes_attr(l), sn_attr_string("reduction", "max")};
     sn_op *op = sn_op_new(l->op->func, l->op, SN_OP_ALL_REDUCE, 1, &x, 2, attrs, 1, &x->type);
     op->origin = l->op->origin;
     op->phase = l->op->phase;
-    x = min ? sn_build_unary(&l->b, SN_OP_NEG, op->results[0]) : op->results[0];
-    sn_local_replace(l, sn_build_cast(&l->b, x, part->type.dtype));
+    sn_local_replace(l, sn_build_unary(&l->b, SN_OP_NEG, op->results[0]));
 }
 
 void sn_localize_move(sn_localizer *l) {

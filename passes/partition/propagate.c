@@ -217,6 +217,14 @@ static bool counts_the_whole(const sn_op *op) {
     return indices->uses.count == 0 && sn_value_is_used(indices); // a result of the function
 }
 
+// A gradient that arrives as a sum which the op cannot pass on is needed no more than as its value is cut: a part of
+// the sum is less than all of it.
+static sn_layout wanted_of_sum(const query *q, int operand, int axis) {
+    bool sum = q->now[operand].partial >> axis & 1 && q->now[operand].partial_kind == SN_PARTIAL_SUM;
+    const sn_value *value = sum && !(passing_axes(q) >> axis & 1) ? sn_value_of_gradient(q->d, q->op, operand) : NULL;
+    return value ? value->layout : q->now[operand];
+}
+
 static void choose_cut(query *q, int axis) {
     int pin;
     const sn_value *pinned = pinned_by(q->op, &pin);
@@ -232,11 +240,11 @@ static void choose_cut(query *q, int axis) {
     for (int i = 0; i <= op->n_operands; i++) {
         bool result = i == op->n_operands; // the target asks for a cut as an operand does
         if (result && !q->target) break;
-        const sn_layout *layout = result ? q->target : &q->now[i];
-        int dim = sn_layout_dim_of(*layout, axis);
+        sn_layout layout = result ? *q->target : wanted_of_sum(q, i, axis);
+        int dim = sn_layout_dim_of(layout, axis);
         if (dim < 0) continue;
         const sn_dim_factors *dims = result ? q->factors.result[0] : q->factors.operand[i];
-        sn_factor_cut cut = sn_cut_of_dim(&q->cuts, *layout, dim, &dims[dim], axis);
+        sn_factor_cut cut = sn_cut_of_dim(&q->cuts, layout, dim, &dims[dim], axis);
         bool known = cut.factor < 0;
         for (int k = 0; k < n && !known; k++) known = tried[k].factor == cut.factor && tried[k].outer == cut.outer;
         if (known) continue;

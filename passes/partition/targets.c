@@ -5,7 +5,6 @@
 //   1  moments: a gradient is reduce-scattered to them, the parameter's new parts are joined
 //   2  and accumulators: every micro-batch's gradient is reduce-scattered; else they hold each rank's own sum
 //   3  and the parameter, which is joined where it is used
-#include "base/map.h"
 #include "passes/partition/distributor.h"
 
 #include <inttypes.h>
@@ -137,29 +136,38 @@ static void state_gradient(sn_distributor *d, sn_op *update) {
     }
 }
 
-// The last op of each ONNX node in the forward pass: its result is the node's.
-static sn_map last_of_nodes(sn_func *func) {
-    sn_map nodes = {0};
+static void find_nodes(sn_distributor *d, sn_func *func) {
+    if (d->nodes_of == func) return;
+    sn_map_free(&d->nodes);
+    d->nodes = (sn_map){0};
+    d->nodes_of = func;
     SN_FOR_OPS(op, func) {
         const char *node = sn_origin_node(op->origin);
-        if (node && op->phase == SN_PHASE_FORWARD && op->n_results) sn_map_put(&nodes, node, op);
+        if (node && op->phase == SN_PHASE_FORWARD && op->n_results) sn_map_put(&d->nodes, node, op);
     }
-    return nodes;
 }
 
-static bool state_nodes(sn_distributor *d, sn_func *func) {
-    sn_map nodes = {0};
+// Gradients arrive from the ops of other nodes; their shape tells them from what the node computes in between.
+const sn_value *sn_value_of_gradient(const sn_distributor *d, const sn_op *op, int operand) {
+    const sn_value *gradient = op->operands[operand];
+    const char *node = op->phase == SN_PHASE_BACKWARD ? sn_origin_node(op->origin) : NULL;
+    const sn_op *forward = node ? sn_map_get(&d->nodes, node) : NULL;
+    if (!forward || gradient->kind != SN_VALUE_RESULT || gradient->def->phase != SN_PHASE_BACKWARD) return NULL;
+    for (int i = 0; i < forward->n_results; i++)
+        if (sn_shape_equal(forward->results[i]->type, gradient->type)) return forward->results[i];
+    return NULL;
+}
+
+static bool state_nodes(sn_distributor *d) {
     bool good = true;
     for (int i = 0; i < d->plan->n_layouts && good; i++) {
         const sn_plan_layout *entry = &d->plan->layouts[i];
         if (sn_module_global(d->module, entry->name)) continue;
-        if (!nodes.count) nodes = last_of_nodes(func);
-        sn_op *op = sn_map_get(&nodes, entry->name);
+        sn_op *op = sn_map_get(&d->nodes, entry->name);
         if (!op) continue;
         good = check_fit(d, entry->name, entry->rank, entry->layout, op->results[0]->type);
         if (good) set_target(d, op->results[0], entry->layout);
     }
-    sn_map_free(&nodes);
     return good;
 }
 
@@ -171,7 +179,8 @@ bool sn_targets_of_results(sn_distributor *d, sn_func *func) {
     SN_FOR_OPS(op, func) {
         if (sn_op_has(op->kind, SN_TRAIT_UPDATE) && op->kind != SN_OP_ASSIGN) state_gradient(d, op);
     }
-    return state_nodes(d, func);
+    find_nodes(d, func);
+    return state_nodes(d);
 }
 
 sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value) {

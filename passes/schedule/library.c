@@ -1,11 +1,19 @@
 #include "passes/schedule/library.h"
 
+// Attention takes floats of 16 bits as well, and then its log-sum-exp in f32.
+static bool takes_type(const sn_op *op, int operand) {
+    sn_dtype dtype = op->operands[operand]->type.dtype;
+    bool attends = op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD;
+    bool sums = op->kind == SN_OP_ATTENTION_GRAD && operand == 4;
+    if (!attends || sums) return dtype == SN_F32;
+    bool known = dtype == SN_F32 || dtype == SN_F16 || dtype == SN_BF16;
+    return known && dtype == op->operands[0]->type.dtype;
+}
+
 bool sn_library_runs(const sn_op *op) {
     if (!sn_op_has(op->kind, SN_TRAIT_LIBRARY) || sn_type_count(op->results[0]->type) == 0) return false;
-    for (int i = 0; i < op->n_operands; i++) {
-        sn_type type = op->operands[i]->type;
-        if (type.dtype != SN_F32 || sn_type_count(type) == 0) return false;
-    }
+    for (int i = 0; i < op->n_operands; i++)
+        if (!takes_type(op, i) || sn_type_count(op->operands[i]->type) == 0) return false;
     bool contraction = op->kind == SN_OP_MATMUL || op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD;
     int spatial = op->operands[0]->type.rank - 2;
     return contraction || (spatial >= 1 && spatial <= 3);

@@ -163,9 +163,11 @@ static sn_value *decompose_adam(sn_rewriter *r, sn_op *op) {
     return NULL;
 }
 
-// Attention of 16-bit floats is computed in f32, which its library call takes; sums are in f32 at least anyway.
+// The library call takes operands of one type, which a mask of its own need not have: then all is computed in f32.
 static sn_value *widen_attention(sn_rewriter *r, sn_op *op) {
-    if (sn_dtype_bytes(op->operands[0]->type.dtype) != 2) return NULL;
+    sn_dtype dtype = op->operands[0]->type.dtype;
+    int mask = op->kind == SN_OP_ATTENTION ? 3 : 6;
+    if (sn_dtype_bytes(dtype) != 2 || op->n_operands <= mask || op->operands[mask]->type.dtype == dtype) return NULL;
     sn_builder *b = sn_rewriter_at(r, op);
     sn_value *operands[8], *results[3];
     SN_CHECK(op->n_operands <= 8 && op->n_results <= 3);

@@ -68,20 +68,66 @@ static MPI_Datatype mpi_type(sn_dtype dtype) {
     case SN_U64:
         return MPI_UINT64_T;
     default:
-        return MPI_DATATYPE_NULL; // half floats cannot be reduced, only moved
+        return MPI_DATATYPE_NULL;
     }
 }
 
+static MPI_Op mpi_op(const sn_collective *c) {
+    return c->reduce == SN_REDUCE_MAX ? MPI_MAX : MPI_SUM;
+}
+
+// MPI knows no floats of 16 bits: a piece at a time is reduced in f32 and rounded once.
+static bool is_half(sn_dtype dtype) {
+    return dtype == SN_F16 || dtype == SN_BF16;
+}
+
+static void widen(sn_dtype dtype, const uint16_t *from, int64_t n, float *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = dtype == SN_BF16 ? sn_bf16_to_f32(from[i]) : sn_f16_to_f32(from[i]);
+}
+
+static void narrow(sn_dtype dtype, const float *from, int64_t n, uint16_t *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = dtype == SN_BF16 ? sn_bf16_from_f32(from[i]) : sn_f16_from_f32(from[i]);
+}
+
+static sn_status all_reduce_halves(MPI_Comm comm, const sn_collective *c) {
+    int64_t piece = PIECE / (int64_t)sizeof(float);
+    float *wide = sn_alloc((size_t)(c->count < piece ? c->count : piece) * sizeof *wide);
+    sn_status status = SN_OK;
+    for (int64_t at = 0; at < c->count && !status; at += piece) {
+        int64_t n = c->count - at < piece ? c->count - at : piece;
+        widen(c->dtype, (const uint16_t *)c->from + at, n, wide);
+        status = check(MPI_Allreduce(MPI_IN_PLACE, wide, (int)n, MPI_FLOAT, mpi_op(c), comm), "all_reduce");
+        if (!status) narrow(c->dtype, wide, n, (uint16_t *)c->to + at);
+    }
+    sn_free(wide);
+    return status;
+}
+
+static sn_status reduce_scatter_halves(MPI_Comm comm, const sn_collective *c) {
+    int size;
+    MPI_Comm_size(comm, &size);
+    int64_t most = PIECE / (int64_t)sizeof(float) / size, piece = most > 0 ? most : 1;
+    float *wide = sn_alloc((size_t)(piece * (size + 1)) * sizeof *wide), *sums = wide + piece * size;
+    sn_status status = SN_OK;
+    for (int64_t at = 0; at < c->count && !status; at += piece) {
+        int64_t n = c->count - at < piece ? c->count - at : piece;
+        for (int r = 0; r < size; r++) widen(c->dtype, (const uint16_t *)c->from + r * c->count + at, n, wide + r * n);
+        status = check(MPI_Reduce_scatter_block(wide, sums, (int)n, MPI_FLOAT, mpi_op(c), comm), "reduce_scatter");
+        if (!status) narrow(c->dtype, sums, n, (uint16_t *)c->to + at);
+    }
+    sn_free(wide);
+    return status;
+}
+
 static sn_status all_reduce(MPI_Comm comm, const sn_collective *c) {
+    if (is_half(c->dtype)) return all_reduce_halves(comm, c);
     MPI_Datatype type = mpi_type(c->dtype);
     if (type == MPI_DATATYPE_NULL) return sn_status_make("MPI cannot reduce %s", sn_dtype_name(c->dtype));
     int64_t size = (int64_t)sn_dtype_bytes(c->dtype), piece = PIECE / size;
     for (int64_t at = 0; at < c->count; at += piece) {
         int n = (int)(c->count - at < piece ? c->count - at : piece);
         const void *from = c->from == c->to ? MPI_IN_PLACE : (const char *)c->from + at * size;
-        SN_TRY(check(MPI_Allreduce(from, (char *)c->to + at * size, n, type,
-                                   c->reduce == SN_REDUCE_MAX ? MPI_MAX : MPI_SUM, comm),
-                     "all_reduce"));
+        SN_TRY(check(MPI_Allreduce(from, (char *)c->to + at * size, n, type, mpi_op(c), comm), "all_reduce"));
     }
     return SN_OK;
 }
@@ -98,12 +144,11 @@ static sn_status all_gather(MPI_Comm comm, const sn_collective *c) {
 }
 
 static sn_status reduce_scatter(MPI_Comm comm, const sn_collective *c) {
+    if (is_half(c->dtype)) return reduce_scatter_halves(comm, c);
     MPI_Datatype type = mpi_type(c->dtype);
     if (type == MPI_DATATYPE_NULL) return sn_status_make("MPI cannot reduce %s", sn_dtype_name(c->dtype));
     SN_TRY(fits_int(c->count, "reduce_scatter"));
-    return check(MPI_Reduce_scatter_block(c->from, c->to, (int)c->count, type,
-                                          c->reduce == SN_REDUCE_MAX ? MPI_MAX : MPI_SUM, comm),
-                 "reduce_scatter");
+    return check(MPI_Reduce_scatter_block(c->from, c->to, (int)c->count, type, mpi_op(c), comm), "reduce_scatter");
 }
 
 static sn_status all_to_all(MPI_Comm comm, const sn_collective *c) {

@@ -70,6 +70,38 @@ static void check(sn_comm *comm, const sn_schedule *s, const sn_instr *in) {
     sn_free(from);
 }
 
+static float widened(sn_dtype dtype, uint16_t half) {
+    return dtype == SN_BF16 ? sn_bf16_to_f32(half) : sn_f16_to_f32(half);
+}
+
+// Parts that 16 bits hold; their sum needs more, so it tells whether it was rounded once.
+static void check_halves(sn_comm *comm, const sn_schedule *s, const sn_instr *in, sn_dtype dtype) {
+    const sn_do_collective *c = &in->collective;
+    members m = find_members(s, comm->rank, c->axes);
+    int64_t n_from = c->count * (in->kind == SN_INSTR_REDUCE_SCATTER ? m.count : 1);
+    uint16_t *from = sn_alloc((size_t)n_from * sizeof *from), *to = sn_alloc((size_t)c->count * sizeof *to);
+    for (int64_t i = 0; i < n_from; i++) {
+        float value = item(comm->rank, i) / 8;
+        from[i] = dtype == SN_BF16 ? sn_bf16_from_f32(value) : sn_f16_from_f32(value);
+    }
+    sn_collective collective = {in->kind, in->stream, c->axes, dtype, c->reduce, c->count, from, to};
+    must(comm, comm->vtable->run(comm, &collective));
+    for (int64_t i = 0; i < c->count; i++) {
+        int64_t at = in->kind == SN_INSTR_REDUCE_SCATTER ? m.mine * c->count + i : i;
+        float sum = 0, max = -1e9f;
+        for (int64_t r = 0; r < m.count; r++) {
+            float value = item(m.ranks[r], at) / 8;
+            value = widened(dtype, dtype == SN_BF16 ? sn_bf16_from_f32(value) : sn_f16_from_f32(value));
+            sum += value, max = value > max ? value : max;
+        }
+        float want = c->reduce == SN_REDUCE_MAX ? max : sum;
+        if (to[i] != (dtype == SN_BF16 ? sn_bf16_from_f32(want) : sn_f16_from_f32(want)))
+            comm->vtable->abort(comm, "a reduction of 16-bit floats is not the rounded sum\n");
+    }
+    sn_free(from);
+    sn_free(to);
+}
+
 // Everybody sends to all and itself before anybody receives, and takes the last channel first.
 static void check_transfers(sn_comm *comm, int64_t micro_batches) {
     float *data = sn_alloc(COUNT * sizeof *data);
@@ -123,7 +155,12 @@ int main(void) {
     instrs[n] = (sn_instr){.kind = SN_INSTR_SEND};
     program.instrs.count++;
     must(comm, comm->vtable->set_mesh(comm, &(sn_schedules){SN_SCHEDULE_VERSION, {&schedule, 1}}));
-    for (size_t i = 0; i < n; i++) check(comm, &schedule, &instrs[i]);
+    for (size_t i = 0; i < n; i++) {
+        check(comm, &schedule, &instrs[i]);
+        if (instrs[i].kind != SN_INSTR_ALL_REDUCE && instrs[i].kind != SN_INSTR_REDUCE_SCATTER) continue;
+        check_halves(comm, &schedule, &instrs[i], SN_BF16);
+        check_halves(comm, &schedule, &instrs[i], SN_F16);
+    }
     check_transfers(comm, 3);
     check_agreement(comm);
     must(comm, comm->vtable->barrier(comm));

@@ -336,13 +336,10 @@ static bool row_of(const bench *b, const attention_case *t, int64_t n, int64_t h
     return sum > 0;
 }
 
-static void check_attention(int threads, attention_case t) {
-    bench b;
-    open_bench(&b, threads);
-    sn_do_attention *a = &t.a;
-    a->q = at(Q), a->k = at(K), a->v = at(V), a->mask = t.mask ? at(MASK) : SN_NO_VIEW, a->o = at(O), a->lse = at(LSE);
+// [b, s, h, d] everywhere except o, which is [b, h, s, d] with a gap.
+static void lay_out(sn_do_attention *a, bool mask) {
+    a->q = at(Q), a->k = at(K), a->v = at(V), a->mask = mask ? at(MASK) : SN_NO_VIEW, a->o = at(O), a->lse = at(LSE);
     a->grad_o = at(GRAD_O), a->grad_q = at(GRAD_Q), a->grad_k = at(GRAD_K), a->grad_v = at(GRAD_V);
-    // [b, s, h, d] everywhere except o, which is [b, h, s, d] with a gap.
     int64_t q[3] = {a->sq * a->heads * a->d, a->d, a->heads * a->d};
     int64_t k[3] = {a->skv * a->kv_heads * a->d, a->d, a->kv_heads * a->d};
     int64_t v[3] = {a->skv * a->kv_heads * a->dv, a->dv, a->kv_heads * a->dv};
@@ -351,6 +348,14 @@ static void check_attention(int threads, attention_case t) {
     memcpy(a->k_stride, k, sizeof k), memcpy(a->grad_k_stride, k, sizeof k);
     memcpy(a->v_stride, v, sizeof v), memcpy(a->grad_v_stride, v, sizeof v);
     memcpy(a->o_stride, o, sizeof o), memcpy(a->grad_o_stride, o, sizeof o);
+}
+
+static void check_attention(int threads, attention_case t) {
+    bench b;
+    open_bench(&b, threads);
+    sn_do_attention *a = &t.a;
+    lay_out(a, t.mask);
+    const int64_t *q = a->q_stride, *k = a->k_stride, *v = a->v_stride, *o = a->o_stride;
     if (t.mask) {
         for (int64_t j = 0; j < a->skv; j += 3) host(&b, MASK)[j] = -INFINITY; // in the first row, and where it repeats
     }
@@ -396,6 +401,60 @@ static void check_attention(int threads, attention_case t) {
     for (int64_t i = 0; i < a->batch * v[0]; i++) assert_close(result(&b, GRAD_V)[i], dv[i], 8, "grad_v", i);
     sn_free(dq), sn_free(dk), sn_free(dv), sn_free(p), sn_free(slope);
     close_bench(&b);
+}
+
+static float round_to(sn_dtype dtype, float value) {
+    return dtype == SN_BF16 ? sn_bf16_to_f32(sn_bf16_from_f32(value)) : sn_f16_to_f32(sn_f16_from_f32(value));
+}
+
+static void pack(const bench *b, sn_dtype dtype, int buffer) {
+    uint16_t *halves = (uint16_t *)host(b, buffer);
+    for (int64_t i = 0; i < BUFFER_FLOATS; i++) {
+        float value = host(b, buffer)[i];
+        halves[i] = dtype == SN_BF16 ? sn_bf16_from_f32(value) : sn_f16_from_f32(value);
+    }
+}
+
+static void compare_packed(const bench *wide, const bench *narrow, sn_dtype dtype, int buffer, int64_t count) {
+    const uint16_t *halves = (const uint16_t *)result(narrow, buffer);
+    for (int64_t i = 0; i < count; i++) {
+        float got = dtype == SN_BF16 ? sn_bf16_to_f32(halves[i]) : sn_f16_to_f32(halves[i]);
+        float want = round_to(dtype, result(wide, buffer)[i]);
+        if (memcmp(&got, &want, sizeof got))
+            fail_msg("buffer %d [%lld]: %.9g, should be %.9g", buffer, (long long)i, (double)got, (double)want);
+    }
+}
+
+// On numbers that floats of 16 bits hold, attention of them is that of f32, rounded.
+static void check_narrow_attention(int threads, sn_dtype dtype, attention_case t) {
+    static const int inputs[] = {Q, K, V, MASK, GRAD_O};
+    bench wide, narrow;
+    lay_out(&t.a, t.mask);
+    sn_do_attention a = t.a;
+    a.dtype = dtype;
+    open_bench(&wide, threads);
+    open_bench(&narrow, threads);
+    for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
+        for (int64_t i = 0; i < BUFFER_FLOATS; i++)
+            host(&wide, inputs[k])[i] = round_to(dtype, host(&wide, inputs[k])[i]);
+        pack(&narrow, dtype, inputs[k]);
+    }
+    run(&wide, (sn_instr){.kind = SN_INSTR_ATTENTION, .attention = t.a});
+    run(&narrow, (sn_instr){.kind = SN_INSTR_ATTENTION, .attention = a});
+    for (int64_t n = 0; n < a.batch * a.heads * a.sq; n++) {
+        int64_t row = n / a.sq * a.o_stride[1] + n % a.sq * a.o_stride[2];
+        for (int64_t c = 0; c < a.dv; c++) host(&wide, O)[row + c] = round_to(dtype, result(&wide, O)[row + c]);
+    }
+    memcpy(host(&narrow, O), result(&narrow, O), BUFFER_FLOATS * 4);
+    memcpy(host(&narrow, LSE), result(&narrow, LSE), BUFFER_FLOATS * 4);
+    memcpy(host(&wide, LSE), result(&wide, LSE), BUFFER_FLOATS * 4);
+    run(&wide, (sn_instr){.kind = SN_INSTR_ATTENTION_GRAD, .attention = t.a});
+    run(&narrow, (sn_instr){.kind = SN_INSTR_ATTENTION_GRAD, .attention = a});
+    compare_packed(&wide, &narrow, dtype, GRAD_Q, a.batch * a.q_stride[0]);
+    compare_packed(&wide, &narrow, dtype, GRAD_K, a.batch * a.k_stride[0]);
+    compare_packed(&wide, &narrow, dtype, GRAD_V, a.batch * a.v_stride[0]);
+    close_bench(&wide);
+    close_bench(&narrow);
 }
 
 // One unit in the last place of the correctly rounded result is 2^-23 of it at most.
@@ -500,6 +559,34 @@ static void attentions(void **state) {
     }
 }
 
+static void narrow_attentions(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++)
+        for (int half = 0; half < 2; half++) {
+            sn_dtype dtype = half ? SN_F16 : SN_BF16;
+            sn_do_attention causal = {.batch = 2,
+                                      .heads = 2,
+                                      .kv_heads = 2,
+                                      .sq = 67,
+                                      .skv = 67,
+                                      .d = 8,
+                                      .dv = 8,
+                                      .scale = 0.35,
+                                      .causal = true};
+            sn_do_attention masked = {.batch = 2,
+                                      .heads = 4,
+                                      .kv_heads = 2,
+                                      .sq = 5,
+                                      .skv = 33,
+                                      .d = 7,
+                                      .dv = 11,
+                                      .scale = 1,
+                                      .mask_stride = {0, 0, 33, 1}};
+            check_narrow_attention(threads, dtype, (attention_case){causal, false});
+            check_narrow_attention(threads, dtype, (attention_case){masked, true});
+        }
+}
+
 static void copies_and_fills(void **state) {
     (void)state;
     for (int threads = 1; threads <= 3; threads++) {
@@ -537,8 +624,8 @@ static void copies_and_fills(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),   cmocka_unit_test(convolutions),     cmocka_unit_test(exponentials),
-        cmocka_unit_test(attentions), cmocka_unit_test(copies_and_fills),
+        cmocka_unit_test(products),   cmocka_unit_test(convolutions),      cmocka_unit_test(exponentials),
+        cmocka_unit_test(attentions), cmocka_unit_test(narrow_attentions), cmocka_unit_test(copies_and_fills),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,7 @@ static int64_t least(int64_t a, int64_t b) {
 }
 
 int64_t sn_cpu_attention_scratch(const sn_do_attention *a) {
+    if (a->dtype != SN_F32) return sn_cpu_attention_half_scratch(a);
     return (3 * BLOCK + a->d + a->dv) * a->skv; // scores, their gradients, softcap's slopes; k and v transposed
 }
 
@@ -188,12 +189,14 @@ static sn_status run_tasks(const attention *job, int threads, float *scratch, in
 }
 
 sn_status sn_cpu_attention(const sn_do_attention *a, const sn_attention_operands *x, int threads, float *scratch) {
+    if (a->dtype != SN_F32) return sn_cpu_attention_half(a, x, false, threads, scratch);
     int64_t blocks = count_blocks(a), heads = a->batch * a->heads;
     attention job = {a, x, heads >= 4 * threads ? blocks : 1};
     return run_tasks(&job, threads, scratch, heads * (heads >= 4 * threads ? 1 : blocks), forward_task);
 }
 
 sn_status sn_cpu_attention_grad(const sn_do_attention *a, const sn_attention_operands *x, int threads, float *scratch) {
+    if (a->dtype != SN_F32) return sn_cpu_attention_half(a, x, true, threads, scratch);
     attention job = {a, x, 0};
     return run_tasks(&job, threads, scratch, a->batch * a->kv_heads, backward_head);
 }

@@ -6,10 +6,11 @@
 
 // Addresses of an attention's operands; NULL where there is none.
 typedef struct sn_attention_operands {
-    const float *q, *k, *v, *mask;
-    float *o, *lse;
-    const float *grad_o;
-    float *grad_q, *grad_k, *grad_v;
+    const void *q, *k, *v, *mask;
+    void *o;
+    float *lse;
+    const void *grad_o;
+    void *grad_q, *grad_k, *grad_v;
 } sn_attention_operands;
 
 // Floats of scratch that one thread needs for either direction.
@@ -19,6 +20,9 @@ SN_MUST_USE sn_status sn_cpu_attention(const sn_do_attention *attention, const s
                                        float *scratch);
 SN_MUST_USE sn_status sn_cpu_attention_grad(const sn_do_attention *attention, const sn_attention_operands *at,
                                             int threads, float *scratch);
+int64_t sn_cpu_attention_half_scratch(const sn_do_attention *attention);
+SN_MUST_USE sn_status sn_cpu_attention_half(const sn_do_attention *attention, const sn_attention_operands *at,
+                                            bool grad, int threads, float *scratch);
 
 // Rows of attention scores, n apart, of which row r sees the first seen[r]. Softmax without its division: p = exp(p -
 // max of the row), its sum (1 when the row sees nothing but -inf) and log-sum-exp; 0 where the row does not see. Below
