@@ -56,6 +56,10 @@ sn_move_seconds sn_flow_moves(const sn_layout_problem *p, const sn_flow *flow, i
         sn_cut leaves = sn_strategy_leaves(&groups[flow->producer], strategy, flow->value);
         out.forward = move_seconds(p, leaves, label.value, bytes);
         if (flow->differentiable) out.backward = move_seconds(p, label.gradient, sn_gradient_cut(leaves), bytes);
+        // What was gathered is kept cut and gathered again (Korthikanti et al. 2022, section 4.2.2).
+        bool again = false;
+        for (int r = 0; r < flow->n_readers; r++) again |= is_read_backward(&groups[flow->readers[r]], flow->value);
+        if (leaves >= 0 && label.value != leaves && again) out.backward += out.forward;
         return out;
     }
     const sn_op_group *group = &groups[reader];
@@ -63,7 +67,6 @@ sn_move_seconds sn_flow_moves(const sn_layout_problem *p, const sn_flow *flow, i
     out.forward = move_seconds(p, label.value, need, bytes);
     if (flow->differentiable)
         out.backward = move_seconds(p, gradient_of_need(group, strategy, flow->value), label.gradient, bytes);
-    // What was gathered is kept cut and gathered again (Korthikanti et al. 2022, section 4.2.2).
     if (label.value >= 0 && is_read_backward(group, flow->value)) out.backward += out.forward;
     return out;
 }

@@ -225,6 +225,17 @@ static sn_layout wanted_of_sum(const query *q, int operand, int axis) {
     return value ? value->layout : q->now[operand];
 }
 
+// A weight's gradient had better be made as its accumulator is cut.
+static const sn_layout *layout_of_accumulator(const sn_op *op) {
+    for (int casts = 0; casts < 2 && op->n_results == 1 && op->results[0]->uses.count == 1; casts++) {
+        const sn_op *user = op->results[0]->uses.data[0].op;
+        if (sn_is_accumulation(user)) return &user->operands[0]->layout;
+        if (user->kind != SN_OP_CAST) return NULL;
+        op = user;
+    }
+    return NULL;
+}
+
 static void choose_cut(query *q, int axis) {
     int pin;
     const sn_value *pinned = pinned_by(q->op, &pin);
@@ -237,10 +248,12 @@ static void choose_cut(query *q, int axis) {
     double least = -1;
     int n = 0;
     const sn_op *op = q->op;
+    bool data = cuts_data(q->d->mesh, axis, 1);
+    const sn_layout *wish = q->target || data ? q->target : layout_of_accumulator(op);
     for (int i = 0; i <= op->n_operands; i++) {
         bool result = i == op->n_operands; // the target asks for a cut as an operand does
-        if (result && !q->target) break;
-        sn_layout layout = result ? *q->target : wanted_of_sum(q, i, axis);
+        if (result && !wish) break;
+        sn_layout layout = result ? *wish : wanted_of_sum(q, i, axis);
         int dim = sn_layout_dim_of(layout, axis);
         if (dim < 0) continue;
         const sn_dim_factors *dims = result ? q->factors.result[0] : q->factors.operand[i];

@@ -5,7 +5,9 @@
 //   %c = add(%a, %b)
 //
 // Two reads of a global are the same read: `assign` takes effect after every read of the old value. Random numbers are
-// a function of their operands and `id`, so they too may be shared.
+// a function of their operands and `id`, so they too may be shared. All ranks have the same ops, so a collective is
+// shared by all or by none; but what the forward pass joins the backward pass joins again rather than keep it (moves.c
+// of passes/partition), so only collectives of one phase are the same.
 #include "passes/pass.h"
 
 #include <string.h>
@@ -13,6 +15,7 @@
 // Appends everything that an op's results depend on.
 static void describe(sn_str *key, const sn_op *op) {
     sn_str_append(key, (const char *)&op->kind, sizeof op->kind);
+    if (sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) sn_str_printf(key, "%d", (int)op->phase);
     for (int i = 0; i < op->n_operands; i++) sn_str_append(key, (const char *)&op->operands[i], sizeof op->operands[i]);
     int count = sn_op_attr_count(op->kind);
     for (int i = 0; i < count; i++) { // in the order of ops.def, defaults and all
@@ -41,8 +44,7 @@ static void describe(sn_str *key, const sn_op *op) {
 }
 
 static bool may_merge(const sn_op *op) {
-    return op->n_results > 0 && op->kind != SN_OP_KERNEL &&
-           !sn_op_has(op->kind, SN_TRAIT_COLLECTIVE | SN_TRAIT_TRANSFER | SN_TRAIT_UPDATE);
+    return op->n_results > 0 && op->kind != SN_OP_KERNEL && !sn_op_has(op->kind, SN_TRAIT_TRANSFER | SN_TRAIT_UPDATE);
 }
 
 static bool same(const sn_str *a, const sn_str *b) {

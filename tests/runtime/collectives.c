@@ -77,17 +77,18 @@ static float widened(sn_dtype dtype, uint16_t half) {
 // Parts that 16 bits hold; their sum needs more, so it tells whether it was rounded once.
 static void check_halves(sn_comm *comm, const sn_schedule *s, const sn_instr *in, sn_dtype dtype) {
     const sn_do_collective *c = &in->collective;
+    int64_t count = c->count / 2; // still more than a piece
     members m = find_members(s, comm->rank, c->axes);
-    int64_t n_from = c->count * (in->kind == SN_INSTR_REDUCE_SCATTER ? m.count : 1);
-    uint16_t *from = sn_alloc((size_t)n_from * sizeof *from), *to = sn_alloc((size_t)c->count * sizeof *to);
+    int64_t n_from = count * (in->kind == SN_INSTR_REDUCE_SCATTER ? m.count : 1);
+    uint16_t *from = sn_alloc((size_t)n_from * sizeof *from), *to = sn_alloc((size_t)count * sizeof *to);
     for (int64_t i = 0; i < n_from; i++) {
         float value = item(comm->rank, i) / 8;
         from[i] = dtype == SN_BF16 ? sn_bf16_from_f32(value) : sn_f16_from_f32(value);
     }
-    sn_collective collective = {in->kind, in->stream, c->axes, dtype, c->reduce, c->count, from, to};
+    sn_collective collective = {in->kind, in->stream, c->axes, dtype, c->reduce, count, from, to};
     must(comm, comm->vtable->run(comm, &collective));
-    for (int64_t i = 0; i < c->count; i++) {
-        int64_t at = in->kind == SN_INSTR_REDUCE_SCATTER ? m.mine * c->count + i : i;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = in->kind == SN_INSTR_REDUCE_SCATTER ? m.mine * count + i : i;
         float sum = 0, max = -1e9f;
         for (int64_t r = 0; r < m.count; r++) {
             float value = item(m.ranks[r], at) / 8;
