@@ -24,10 +24,11 @@ static bool run_passes(sn_module *module, sn_diags *diags) {
         options.pipeline = "decompose,canonicalize,cse,dce";
         if (!sn_passes_run(module, &context, &options)) return false;
         module->form = SN_FORM_SCHED; // one rank: local types are the global ones
-        options.pipeline = "fuse,plan-memory";
+        options.pipeline = "fuse,fuse-products,plan-memory";
     } else {
-        options.pipeline = module->form == SN_FORM_DIST ? "localize,decompose,canonicalize,cse,dce,fuse,plan-memory"
-                                                        : "decompose,canonicalize,cse,dce,fuse,plan-memory";
+        options.pipeline = module->form == SN_FORM_DIST
+                               ? "localize,decompose,canonicalize,cse,dce,fuse,fuse-products,plan-memory"
+                               : "decompose,canonicalize,cse,dce,fuse,fuse-products,plan-memory";
     }
     return sn_passes_run(module, &context, &options);
 }

@@ -29,6 +29,7 @@ struct sn_pass_context {
     const struct sn_training *training; // NULL when the pipeline has no training passes
     const struct sn_plan *plan;         // NULL until `partition` sets it, or given by the user
     struct sn_plugins *plugins;         // NULL when none are loaded
+    bool gpu;                           // the kernels are for a GPU
 
     // Set by the manager for each pass.
     const sn_pass *pass;

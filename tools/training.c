@@ -285,7 +285,11 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
     if (!out->module || !check_model(plan, out->module, model, diags)) return false;
     if (!build->inference) sn_onnx_check_training(out->source.model, out->module, mode, diags);
     out->model_hash = sn_model_hash(out->module);
-    sn_pass_context context = {.diags = diags, .training = &out->training, .plan = plan, .plugins = out->plugins};
+    sn_pass_context context = {.diags = diags,
+                               .training = &out->training,
+                               .plan = plan,
+                               .plugins = out->plugins,
+                               .gpu = strcmp(sn_options_text(options, "target", "cpu"), "cpu") != 0};
     if (!run_passes(options, build, out->module, &context)) return false;
     if (out->module->form == SN_FORM_SCHED) return true;
     sn_warning(diags, "W0703", NULL, "leave --stop-after and --pass-limit out for a program",

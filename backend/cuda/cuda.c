@@ -212,6 +212,7 @@ static void print_region(sn_cuda_printer *p, const sn_kir_region *region) {
     for (const sn_kir_node *node = region->first; node; node = node->next) {
         switch (node->op) {
         case SN_KIR_CONST:
+        case SN_KIR_PREFETCH: // a GPU hides latency by having many threads
             break;
         case SN_KIR_STORE:
         case SN_KIR_ATOMIC_ADD:

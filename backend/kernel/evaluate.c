@@ -116,6 +116,7 @@ static void run_statement(evaluation *e, const sn_kir_node *node) {
         run(e, value_of(e, node->in[0]).i64 ? &node->body : &node->orelse);
         break;
     case SN_KIR_BARRIER:
+    case SN_KIR_PREFETCH:
         break;
     default: {
         sn_kir_scalar in[4] = {{0}};

@@ -242,6 +242,10 @@ void sn_kir_atomic_add(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *index, sn_
     if (buffer->access == SN_KIR_UPDATE) k->one_thread = true;
 }
 
+void sn_kir_prefetch(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *index) {
+    sn_kir_append(k, access(k, SN_KIR_PREFETCH, buffer, index, NULL), k->build->depth);
+}
+
 void sn_kir_barrier(sn_kir *k) {
     sn_kir_append(k, sn_kir_node_new(k, SN_KIR_BARRIER, SN_BOOL), k->build->depth);
 }

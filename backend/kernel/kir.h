@@ -149,6 +149,9 @@ void sn_kir_store(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *index, sn_kir_n
 // own distinct elements (say, one block per range of columns and a serial loop over rows) needs no atomics: load, add,
 // store.
 void sn_kir_atomic_add(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *index, sn_kir_node *value);
+// The element is loaded, and stored where the buffer may be, some time later. Only a hint, and only to the CPU; the
+// index is the same in all lanes and may lie anywhere.
+void sn_kir_prefetch(sn_kir *k, sn_kir_buffer *buffer, sn_kir_node *index);
 void sn_kir_barrier(sn_kir *k); // uniform control flow only, not in a lanes loop
 
 // Values. A loaded or computed value may be used until the region that holds it ends.

@@ -88,6 +88,10 @@ static void print_statement(const sn_kir_node *node, sn_str *out) {
         print_value(node->in[0], out);
         sn_str_puts(out, "],");
         print_operands(node, out, 1, 2);
+    } else if (node->op == SN_KIR_PREFETCH) {
+        sn_str_printf(out, "prefetch %s[", node->buffer->name);
+        print_value(node->in[0], out);
+        sn_str_puts(out, "]");
     } else if (node->op == SN_KIR_BARRIER) {
         sn_str_puts(out, "barrier");
     } else {

@@ -201,9 +201,22 @@ static void add_lanes(sn_emitter *e, const sn_kir_node *node) {
     LLVMPositionBuilderAtEnd(b, done);
 }
 
+// Into all caches, for writing where the buffer may be written: the line is then no other core's.
+static void prefetch(sn_emitter *e, const sn_kir_node *node) {
+    enum { ALL_CACHES = 3, DATA = 1 };
+    const sn_kir_buffer *b = node->buffer;
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), pointer = LLVMPointerTypeInContext(e->context, 0);
+    LLVMValueRef args[] = {address(e, b, sn_codegen_scalar(e, node->in[0])),
+                           LLVMConstInt(i32, b->access != SN_KIR_READ, false), LLVMConstInt(i32, ALL_CACHES, false),
+                           LLVMConstInt(i32, DATA, false)};
+    sn_codegen_call(e, "llvm.prefetch", &pointer, 1, args, 4);
+}
+
 void sn_codegen_access(sn_emitter *e, const sn_kir_node *node) {
     const sn_kir_buffer *b = node->buffer;
-    if (node->op == SN_KIR_LOAD) {
+    if (node->op == SN_KIR_PREFETCH) {
+        prefetch(e, node);
+    } else if (node->op == SN_KIR_LOAD) {
         e->values[node->id] = load(e, node);
     } else if (!e->in_lanes) {
         LLVMValueRef where = address(e, b, sn_codegen_scalar(e, node->in[0])),

@@ -163,10 +163,20 @@ static void emit_vector_iteration(sn_emitter *e, lanes_loop *l, LLVMValueRef at,
     accumulate(e, l->node, accs, true);
 }
 
-// Iterations [from, to), `unroll` vectors at a time.
+static bool is_one_step(LLVMValueRef from, LLVMValueRef to, int64_t step) {
+    if (!LLVMIsAConstantInt(from) || !LLVMIsAConstantInt(to)) return false;
+    return LLVMConstIntGetSExtValue(to) - LLVMConstIntGetSExtValue(from) == step;
+}
+
+// Iterations [from, to), `unroll` vectors at a time. A single step is no loop: LLVM would move its loads in front and
+// its stores behind before it sees that.
 static void emit_whole_vectors(sn_emitter *e, lanes_loop *l, LLVMValueRef from, LLVMValueRef to, int unroll) {
     LLVMValueRef *values = SN_NEW_N(&e->memory, LLVMValueRef, unroll * l->n_accs + 1);
     for (int i = 0; i < unroll * l->n_accs; i++) values[i] = l->accs[i];
+    if (unroll == 1 && is_one_step(from, to, e->width)) {
+        emit_vector_iteration(e, l, from, 0, l->accs);
+        return;
+    }
     basic_loop basic = begin_loop(e, from, to, (int64_t)unroll * e->width, true, values, unroll * l->n_accs);
     for (int u = 0; u < unroll; u++)
         emit_vector_iteration(e, l, basic.index, (int64_t)u * e->width, values + u * l->n_accs);
@@ -313,6 +323,7 @@ void sn_codegen_region(sn_emitter *e, const sn_kir_region *region) {
         case SN_KIR_LOAD:
         case SN_KIR_STORE:
         case SN_KIR_ATOMIC_ADD:
+        case SN_KIR_PREFETCH:
             sn_codegen_access(e, node);
             break;
         case SN_KIR_FOR:

@@ -92,7 +92,8 @@ sn_kir *sn_lower_kernel(const sn_op *op, const char *name, sn_diags *diags) {
                             .name = name,
                             .l = {.body = body, .buffers = SN_NEW_N(&arena, sn_kir_buffer *, body->args.count + 1)},
                             .results = SN_NEW_N(&arena, sn_kir_buffer *, body->results.count + 1)};
-    bool done = sn_schedule_rows(&lowering) || sn_schedule_scatter(&lowering) || sn_schedule_scan(&lowering);
+    bool done = sn_schedule_product(&lowering) || sn_schedule_rows(&lowering) || sn_schedule_scatter(&lowering) ||
+                sn_schedule_scan(&lowering);
     if (!done) sn_schedule_map(&lowering);
     sn_vec_free(&lowering.l.known);
     sn_vec_free(&lowering.l.scopes);

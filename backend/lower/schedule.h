@@ -22,6 +22,9 @@ void sn_schedule_map(sn_lowering *lowering);
 // thing.
 bool sn_schedule_rows(sn_lowering *lowering);
 
+// A product whose elements are used where they are made; false (nothing done) for other bodies.
+bool sn_schedule_product(sn_lowering *lowering);
+
 // Scatters, and running sums and products, that are a kernel of their own; false (nothing done) for other bodies.
 bool sn_schedule_scatter(sn_lowering *lowering);
 bool sn_schedule_scan(sn_lowering *lowering);

@@ -39,6 +39,7 @@ static sn_kir *pointwise(int64_t n) {
     sn_kir *k = start("pointwise", n, chunks(n, 100));
     sn_kir_buffer *x = sn_kir_param(k, "x", SN_F32, n, SN_KIR_READ), *y = sn_kir_param(k, "y", SN_F32, n, SN_KIR_WRITE);
     sn_kir_buffer *a = sn_kir_param(k, "a", SN_F32, 1, SN_KIR_READ);
+    sn_kir_prefetch(k, y, sn_kir_muli(k, sn_kir_block(k), 100));
     expr scale = sn_kir_load(k, a, INDEX(0)), i = open_chunk(k, n, 100), v = sn_kir_load(k, x, i);
     v = sn_kir_mul(k, sn_kir_tanh(k, sn_kir_fma(k, v, scale, F32(0.25))), sn_kir_exp(k, sn_kir_neg(k, v)));
     sn_kir_store(k, y, i, v);
