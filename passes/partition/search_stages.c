@@ -1,11 +1,14 @@
-// Exact stages. For a bound T on the longest stage, f[s][i] is the least sum of times of s stages that cover the blocks
-// before cut i, each at most T. The step is sum + w * longest (w = M - 1 for a flushed pipeline), so T falls from the
-// longest stage of the last answer until no improvement is possible: an answer of sum S and bound T is beaten only by a
-// bound below (best - least sum) / w.
+// What a stage costs, and the cut into stages. For a bound T on the longest stage, f[s][i] is the least sum of times of
+// s stages that cover the blocks before cut i, each at most T: one dynamic program, asked by the search over T that all
+// stage problems share (inter/bottleneck.h). Unlike inter/stages.h, where a stage picks a shape and its memory follows
+// from how many stages come behind it, here a stage's place is known: its devices, their pace and memory, and what the
+// schedule makes it hold, which need not fall from stage to stage.
 #include "passes/partition/search_stages.h"
 
+#include "passes/partition/inter/bottleneck.h"
 #include "passes/schedule/pipeline_order.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -129,49 +132,81 @@ typedef struct solver {
     int n, stages;
     double *sum; // [stages + 1][n + 1]
     int *from;
-    double bound, slowest; // slowest: a block's seconds over those on the fastest stage
+    double bound, weight, slowest; // slowest: a block's seconds over those on the fastest stage
+    int *trial, *cut;              // [stages + 1]: of the plan found last; of the best
     long *work;
 } solver;
 
-// Times grow with the stage's end, so the inner loop ends with the first stage that is too long. What does not fit in
-// memory is too long as well: more blocks take no less.
+// Stages `index` that begin at cut `first`; whether there is one. Times grow with the stage's end, so the loop ends
+// with the first stage that is too long. What does not fit in memory is too long as well: more blocks take no less.
+static bool extend(solver *v, int index, int first) {
+    const sn_stage_context *x = v->x;
+    int width = v->n + 1, most = v->n - (v->stages - 1 - index);
+    double before = v->sum[index * width + first];
+    bool any = false, last = index == v->stages - 1;
+    totals t = {.input = x->costs[x->blocks->blocks[first].kind].input};
+    for (int end = first + 1; end <= most; end++) {
+        sn_remat remat;
+        add_class(&t, &x->costs[x->blocks->blocks[end - 1].kind], 1);
+        if (t.forward + t.backward_input + t.backward_weight > v->bound * v->slowest) break;
+        double seconds = cost_of(x, index, &t, &remat);
+        (*v->work)++;
+        if (!(seconds <= v->bound)) break;
+        any = true;
+        if (last && end < v->n) continue;
+        double *best = &v->sum[(index + 1) * width + end];
+        if (before + seconds >= *best) continue;
+        *best = before + seconds;
+        v->from[(index + 1) * width + end] = first;
+    }
+    return any;
+}
+
 static bool solve_bound(solver *v) {
     int n = v->n, width = n + 1;
     for (int i = 0; i < (v->stages + 1) * width; i++) v->sum[i] = INFINITY;
     v->sum[0] = 0;
     for (int s = 0; s < v->stages; s++) {
         bool any = false;
-        for (int i = s; i < n - (v->stages - 1 - s); i++) {
-            double before = v->sum[s * width + i];
-            if (!isfinite(before)) continue;
-            int most = n - (v->stages - 1 - s);
-            totals t = {.input = v->x->costs[v->x->blocks->blocks[i].kind].input};
-            for (int j = i + 1; j <= most; j++) {
-                sn_remat remat;
-                add_class(&t, &v->x->costs[v->x->blocks->blocks[j - 1].kind], 1);
-                if (t.forward + t.backward_input + t.backward_weight > v->bound * v->slowest) break;
-                double seconds = cost_of(v->x, s, &t, &remat);
-                (*v->work)++;
-                if (!(seconds <= v->bound)) break;
-                any = true;
-                if (s == v->stages - 1 && j < n) continue;
-                double *best = &v->sum[(s + 1) * width + j];
-                if (before + seconds >= *best) continue;
-                *best = before + seconds;
-                v->from[(s + 1) * width + j] = i;
-            }
-        }
+        for (int i = s; i < n - (v->stages - 1 - s); i++)
+            if (isfinite(v->sum[s * width + i])) any |= extend(v, s, i);
         if (!any) return false;
     }
     return isfinite(v->sum[v->stages * width + n]);
 }
 
-static double read_answer(const solver *v, int *cut) {
-    double longest = 0;
+// Seconds of a stage to the last bit as `extend` adds them up: a plan within a bound is to be seen as one.
+static double extended_seconds(const solver *v, int index, int first, int end) {
+    const sn_stage_context *x = v->x;
+    totals t = {0};
+    sn_remat remat;
+    t.input = x->costs[x->blocks->blocks[first].kind].input;
+    for (int b = first; b < end; b++) add_class(&t, &x->costs[x->blocks->blocks[b].kind], 1);
+    return cost_of(x, index, &t, &remat);
+}
+
+// The plan of the least sum within the bound.
+static bool within(void *problem, double bound, sn_bottleneck_plan *out) {
+    solver *v = problem;
+    int *cut = v->trial;
+    v->bound = fmin(bound, DBL_MAX); // no bound lets an infinite time pass
+    if (!solve_bound(v)) return false;
+    double longest = 0, sum = v->sum[v->stages * (v->n + 1) + v->n];
     cut[v->stages] = v->n;
     for (int s = v->stages; s > 0; s--) cut[s - 1] = v->from[s * (v->n + 1) + cut[s]];
-    for (int s = 0; s < v->stages; s++) longest = fmax(longest, sn_stage_cost(v->x, s, cut[s], cut[s + 1], NULL));
-    return longest;
+    for (int s = 0; s < v->stages; s++) longest = fmax(longest, extended_seconds(v, s, cut[s], cut[s + 1]));
+    *out = (sn_bottleneck_plan){longest, sum, sn_stage_objective_of(SN_STAGE_SYNCHRONOUS, v->weight, sum, longest)};
+    return true;
+}
+
+static bool cheapest_within(void *problem, double bound, double at_least, double best, sn_bottleneck_plan *out) {
+    (void)at_least, (void)best;
+    return within(problem, bound, out);
+}
+
+static void keep_trial(void *problem) {
+    solver *v = problem;
+    memcpy(v->cut, v->trial, (size_t)(v->stages + 1) * sizeof *v->cut);
 }
 
 static double least_bound(const solver *v) {
@@ -216,7 +251,7 @@ static bool balance(const sn_stage_context *x, double low, int *cut, long *work)
 }
 
 bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *work) {
-    solver v = {.x = x, .n = x->blocks->n_blocks, .stages = x->stages, .work = work};
+    solver v = {.x = x, .n = x->blocks->n_blocks, .stages = x->stages, .weight = weight, .cut = cut, .work = work};
     size_t cells = (size_t)(v.stages + 1) * (size_t)(v.n + 1);
     if (v.stages > v.n) return false;
     v.slowest = 1 + 1e-9;
@@ -224,48 +259,19 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
     if (!x->limits && !isfinite(x->limit)) return balance(x, least_bound(&v), cut, work);
     v.sum = sn_alloc(cells * sizeof *v.sum);
     v.from = sn_alloc(cells * sizeof *v.from);
-    int *trial = sn_alloc((size_t)(v.stages + 1) * sizeof *trial);
-    // The smallest reachable bound: upwards from the least in growing steps, then bisection, then single steps down.
-    double low = least_bound(&v), high = INFINITY, best = INFINITY, least_sum = 0, step = 0.01 * low;
-    v.bound = low * (1 + 1e-9);
-    bool found = solve_bound(&v);
-    for (int round = 0; !found && round < 24; round++) { // to 10^5 times the least; beyond, memory is what is missing
-        low = v.bound;
-        v.bound += step;
-        step *= 2;
-        found = solve_bound(&v);
-    }
-    if (found) high = read_answer(&v, trial);
-    while (found && high - low > 1e-3 * high) {
-        v.bound = 0.5 * (low + high);
-        if (solve_bound(&v))
-            high = fmin(v.bound, read_answer(&v, trial));
-        else
-            low = v.bound;
-    }
-    for (int round = 0; found && round < 64; round++) {
-        v.bound = high * (1 - 1e-12);
-        if (!solve_bound(&v)) break;
-        high = read_answer(&v, trial);
-    }
+    v.trial = sn_alloc((size_t)(v.stages + 1) * sizeof *v.trial);
+    double least_sum = 0;
     for (int b = 0; b < v.n; b++) least_sum += block_seconds(x, b) / v.slowest;
-    v.bound = high;
-    for (int round = 0; found && round < 24 && solve_bound(&v); round++) {
-        double longest = read_answer(&v, trial), value = v.sum[v.stages * (v.n + 1) + v.n] + weight * longest;
-        if (value < best) {
-            best = value;
-            memcpy(cut, trial, (size_t)(v.stages + 1) * sizeof *trial);
-        }
-        // A larger bound helps only while the sum it can save outweighs it.
-        double reach = weight > 0 ? (best - least_sum) / weight : INFINITY;
-        if (round == 0 && reach > high * 1.0001)
-            v.bound = reach;
-        else
-            v.bound = longest * (1 - 1e-12);
-        if (round && v.bound < high) break;
-    }
+    sn_bottleneck_answer answer = sn_bottleneck_solve(&(sn_bottleneck){.problem = &v,
+                                                                       .objective = SN_STAGE_SYNCHRONOUS,
+                                                                       .weight = weight,
+                                                                       .least = least_bound(&v),
+                                                                       .least_cost = least_sum,
+                                                                       .fit = within,
+                                                                       .cheapest = cheapest_within,
+                                                                       .keep = keep_trial});
     sn_free(v.sum);
     sn_free(v.from);
-    sn_free(trial);
-    return found && isfinite(best);
+    sn_free(v.trial);
+    return answer.feasible;
 }

@@ -3,19 +3,13 @@
 // and a stage is what lies between two cuts. A chain of n units has n+1 cuts; a graph has one cut per downset (see
 // ideals.h). The answer is exact: the plan comes with a lower bound, and both are equal unless the work budget ran out.
 #pragma once
-#include <stdbool.h>
+#include "passes/partition/inter/bottleneck.h"
+
 #include <stdint.h>
 
 typedef struct sn_stage_shape {
     int data, tensor; // degrees; the stage takes data * tensor devices
 } sn_stage_shape;
-
-typedef enum sn_stage_objective {
-    SN_STAGE_STEADY,      // max                        seconds between micro-batches of a pipeline that never drains
-    SN_STAGE_FILLED,      // (M - 1 + S) max            M micro-batches through S stages that all take the longest time
-    SN_STAGE_SYNCHRONOUS, // sum + (M - 1) max          what a flushed 1F1B schedule takes
-    SN_STAGE_OBJECTIVE_COUNT
-} sn_stage_objective;
 
 // How many micro-batches a stage holds at once, from the stages that follow it (itself included).
 typedef enum sn_stage_stash {
