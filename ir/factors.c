@@ -508,50 +508,57 @@ void sn_factors_of(const sn_op *op, sn_arena *arena, sn_factors *out) {
     close_open_dims(&s);
 }
 
+// Operands in which an op is linear, by bit: each with the others held fixed, or all of them jointly.
+enum { FIRST = 1, SECOND = 2, BUT_FIRST = ~1 & 0xff, EVERY = 0xff };
+static const struct {
+    uint8_t linear, additive;
+} linear_in[SN_OP_COUNT] = {
+    [SN_OP_CAST] = {FIRST},
+    [SN_OP_COPY] = {FIRST},
+    [SN_OP_NEG] = {FIRST},
+    [SN_OP_RESHAPE] = {FIRST},
+    [SN_OP_TRANSPOSE] = {FIRST},
+    [SN_OP_BROADCAST] = {FIRST},
+    [SN_OP_SLICE] = {FIRST},
+    [SN_OP_PAD] = {FIRST},
+    [SN_OP_REDUCE_SUM] = {FIRST},
+    [SN_OP_CUM_SUM] = {FIRST},
+    [SN_OP_AVG_POOL] = {FIRST},
+    [SN_OP_AVG_POOL_GRAD] = {FIRST},
+    [SN_OP_MAX_POOL_GRAD] = {FIRST},
+    [SN_OP_GATHER] = {FIRST},
+    [SN_OP_GATHER_ELEMENTS] = {FIRST},
+    [SN_OP_GATHER_ND] = {FIRST},
+    [SN_OP_GATHER_GRAD] = {SECOND},
+    [SN_OP_MUL] = {EVERY},
+    [SN_OP_DIV] = {FIRST},
+    [SN_OP_MATMUL] = {EVERY},
+    [SN_OP_CONV] = {EVERY},
+    [SN_OP_CONV_INPUT_GRAD] = {EVERY},
+    [SN_OP_CONV_WEIGHT_GRAD] = {EVERY},
+    [SN_OP_ADD] = {.additive = EVERY},
+    [SN_OP_SUB] = {.additive = EVERY},
+    [SN_OP_CONCAT] = {.additive = EVERY},
+    [SN_OP_WHERE] = {.additive = BUT_FIRST},
+    [SN_OP_SHARD] = {FIRST},
+    [SN_OP_ALL_REDUCE] = {FIRST},
+    [SN_OP_REDUCE_SCATTER] = {FIRST},
+    [SN_OP_ALL_GATHER] = {FIRST},
+    [SN_OP_ALL_TO_ALL] = {FIRST},
+};
+
 sn_linearity sn_op_linearity(const sn_op *op, int operand) {
     if (operand < op->n_operands && !sn_dtype_is_float(op->operands[operand]->type.dtype)) {
         // sums of integers pass only through what keeps them exact
         if (op->kind != SN_OP_CAST && op->kind != SN_OP_RESHAPE && op->kind != SN_OP_REDUCE_SUM) return SN_NOT_LINEAR;
     }
-    switch (op->kind) {
-    case SN_OP_CAST:
-        return sn_dtype_is_float(op->results[0]->type.dtype) ? SN_LINEAR : SN_NOT_LINEAR;
-    case SN_OP_COPY:
-    case SN_OP_NEG:
-    case SN_OP_RESHAPE:
-    case SN_OP_TRANSPOSE:
-    case SN_OP_BROADCAST:
-    case SN_OP_SLICE:
-    case SN_OP_REDUCE_SUM:
-    case SN_OP_CUM_SUM:
-    case SN_OP_AVG_POOL:
-    case SN_OP_AVG_POOL_GRAD:
-    case SN_OP_MUL:
-    case SN_OP_MATMUL:
-    case SN_OP_CONV:
-    case SN_OP_CONV_INPUT_GRAD:
-    case SN_OP_CONV_WEIGHT_GRAD:
-        return SN_LINEAR;
-    case SN_OP_PAD:
-        return sn_op_float(op, "value") == 0 ? SN_LINEAR : SN_NOT_LINEAR;
-    case SN_OP_DIV:
-    case SN_OP_GATHER:
-    case SN_OP_GATHER_ELEMENTS:
-    case SN_OP_GATHER_ND:
-        return operand == 0 ? SN_LINEAR : SN_NOT_LINEAR;
-    case SN_OP_GATHER_GRAD:
-        return operand == 1 ? SN_LINEAR : SN_NOT_LINEAR;
-    case SN_OP_MAX_POOL_GRAD:
-        return operand == 0 ? SN_LINEAR : SN_NOT_LINEAR;
-    case SN_OP_ADD:
-    case SN_OP_SUB:
-    case SN_OP_CONCAT:
-        return SN_ADDITIVE;
-    case SN_OP_WHERE:
-        return operand > 0 ? SN_ADDITIVE : SN_NOT_LINEAR;
-    default:
-        return SN_NOT_LINEAR;
-    }
+    if (op->kind == SN_OP_CAST && !sn_dtype_is_float(op->results[0]->type.dtype)) return SN_NOT_LINEAR;
+    if (op->kind == SN_OP_PAD && sn_op_float(op, "value") != 0) return SN_NOT_LINEAR;
+    const sn_attr *reduction = sn_op_has(op->kind, SN_TRAIT_COLLECTIVE) ? sn_op_attr(op, "reduction") : NULL;
+    if (reduction && strcmp(reduction->s, "sum") != 0) return SN_NOT_LINEAR;
+    unsigned bit = operand < 7 ? 1u << operand : 1u << 7;
+    if (linear_in[op->kind].additive & bit) return SN_ADDITIVE;
+    return linear_in[op->kind].linear & bit ? SN_LINEAR : SN_NOT_LINEAR;
 }
 
 static void print_dims(sn_str *out, sn_type type, const sn_dim_factors *dims) {

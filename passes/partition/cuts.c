@@ -6,21 +6,37 @@ sn_cuts sn_cuts_none(const sn_mesh *mesh, const sn_factors *factors) {
     return cuts;
 }
 
-sn_factor_cut sn_cut_of_dim(const sn_cuts *cuts, sn_layout layout, int dim, const sn_dim_factors *factors, int axis) {
-    sn_factor_cut none = {.factor = -1};
-    int64_t outers[SN_MAX_AXES], before = 1; // before: values of the factors in front
-    if (!(layout.dim[dim] >> axis & 1)) return none;
-    sn_layout_outers(cuts->mesh, layout, dim, outers);
-    int64_t outer = outers[axis], parts = cuts->mesh->size[axis];
-    for (int i = 0; i < factors->n; i++) {
-        int64_t size = cuts->factors->factor[factors->factor[i]].size;
+sn_factor_cut sn_factor_cut_at(const sn_factors *factors, const sn_dim_factors *dim, int64_t outer, int64_t parts) {
+    const sn_factor_cut none = {.factor = -1};
+    int64_t before = 1; // values of the factors in front
+    for (int i = 0; i < dim->n; i++) {
+        int64_t size = factors->factor[dim->factor[i]].size;
         if (outer < before * size) {
             bool inside = outer % before == 0 && size % (outer / before * parts) == 0;
-            return inside ? (sn_factor_cut){factors->factor[i], outer / before} : none;
+            return inside ? (sn_factor_cut){dim->factor[i], outer / before} : none;
         }
         before *= size;
     }
     return none;
+}
+
+bool sn_factor_cut_dim(const sn_factors *factors, const sn_dim_factors *dims, int rank, sn_factor_cut cut, int *dim,
+                       int64_t *outer) {
+    for (*dim = 0; *dim < rank; ++*dim) {
+        *outer = cut.outer;
+        for (int i = 0; i < dims[*dim].n; i++) {
+            if (dims[*dim].factor[i] == cut.factor) return true;
+            *outer *= factors->factor[dims[*dim].factor[i]].size;
+        }
+    }
+    return false;
+}
+
+sn_factor_cut sn_cut_of_dim(const sn_cuts *cuts, sn_layout layout, int dim, const sn_dim_factors *factors, int axis) {
+    int64_t outers[SN_MAX_AXES];
+    if (!(layout.dim[dim] >> axis & 1)) return (sn_factor_cut){.factor = -1};
+    sn_layout_outers(cuts->mesh, layout, dim, outers);
+    return sn_factor_cut_at(cuts->factors, factors, outers[axis], cuts->mesh->size[axis]);
 }
 
 bool sn_cut_is_legal(const sn_cuts *cuts, int axis, sn_factor_cut cut) {
@@ -39,21 +55,13 @@ bool sn_cut_is_legal(const sn_cuts *cuts, int axis, sn_factor_cut cut) {
     return sn_layout_divides(cuts->mesh, layout, 0, factor->size);
 }
 
-static bool find_factor(const sn_dim_factors *dims, int rank, int factor, int *dim, int *at) {
-    for (*dim = 0; *dim < rank; ++*dim)
-        for (*at = 0; *at < dims[*dim].n; ++*at)
-            if (dims[*dim].factor[*at] == factor) return true;
-    return false;
-}
-
 sn_layout sn_cuts_layout(const sn_cuts *cuts, const sn_dim_factors *dims, int rank) {
     sn_layout layout = {0};
     for (int a = 0; a < cuts->mesh->n_axes; a++) {
-        int dim, at;
-        if (cuts->axis[a].factor < 0 || !find_factor(dims, rank, cuts->axis[a].factor, &dim, &at)) continue;
-        int64_t outer = cuts->axis[a].outer;
-        for (int i = 0; i < at; i++) outer *= cuts->factors->factor[dims[dim].factor[i]].size;
-        sn_layout_add(cuts->mesh, &layout, dim, a, outer);
+        int dim;
+        int64_t outer;
+        if (cuts->axis[a].factor >= 0 && sn_factor_cut_dim(cuts->factors, dims, rank, cuts->axis[a], &dim, &outer))
+            sn_layout_add(cuts->mesh, &layout, dim, a, outer);
     }
     return layout;
 }
@@ -63,9 +71,10 @@ sn_axes sn_cuts_partial(const sn_cuts *cuts, const sn_dim_factors *dims, int ran
         [SN_FACTOR_SUM] = SN_PARTIAL_SUM, [SN_FACTOR_MAX] = SN_PARTIAL_MAX, [SN_FACTOR_MIN] = SN_PARTIAL_MIN};
     sn_axes axes = 0;
     for (int a = 0; a < cuts->mesh->n_axes; a++) {
-        int f = cuts->axis[a].factor, dim, at;
+        int f = cuts->axis[a].factor, dim;
+        int64_t outer;
         if (f < 0 || cuts->factors->factor[f].kind == SN_FACTOR_PARALLEL) continue;
-        if (find_factor(dims, rank, f, &dim, &at)) continue;
+        if (sn_factor_cut_dim(cuts->factors, dims, rank, cuts->axis[a], &dim, &outer)) continue;
         axes |= (sn_axes)(1 << a);
         *kind = kinds[cuts->factors->factor[f].kind];
     }

@@ -8,6 +8,13 @@ typedef struct sn_factor_cut {
     int64_t outer; // values of the factor's index in front of the axis's digit
 } sn_factor_cut;
 
+// The factor that a digit of a dim's index lies in: the digit has `outer` values of the dim in front of it and at least
+// `parts` of its own (1 when its size is open). .factor is -1 where it lies across two factors.
+sn_factor_cut sn_factor_cut_at(const sn_factors *factors, const sn_dim_factors *dim, int64_t outer, int64_t parts);
+// Where that digit lies among the dims of an operand or a result; false where they do not have the factor.
+bool sn_factor_cut_dim(const sn_factors *factors, const sn_dim_factors *dims, int rank, sn_factor_cut cut, int *dim,
+                       int64_t *outer);
+
 typedef struct sn_cuts {
     const sn_mesh *mesh;
     const sn_factors *factors;

@@ -17,39 +17,14 @@ sn_cut sn_gradient_cut(sn_cut cut) {
     return cut == SN_PARTIAL_VALUE ? SN_UNCUT : cut;
 }
 
-// A digit of the iteration space: a factor, and what lies outside of the cut within it.
-typedef struct digit {
-    int factor; // -1: none
+static sn_cut cut_of_dims(const sn_factors *factors, const sn_dim_factors *dims, int rank, sn_factor_cut c,
+                          sn_cut otherwise) {
+    int dim;
     int64_t outer;
-} digit;
-
-// The digit that a cut of a dim means; none where it crosses factors, or lies in one that must stay whole.
-static digit find_digit(const sn_factors *factors, const sn_dim_factors *dim, int64_t outer) {
-    int64_t done = 1;
-    for (int i = 0; i < dim->n; i++) {
-        const sn_factor *factor = &factors->factor[dim->factor[i]];
-        int64_t inside = outer / done;
-        if (inside < factor->size) {
-            bool fits = outer % done == 0 && factor->size % inside == 0 && factor->kind != SN_FACTOR_WHOLE;
-            return fits ? (digit){dim->factor[i], inside} : (digit){-1, 0};
-        }
-        done *= factor->size;
-    }
-    return (digit){-1, 0};
+    return sn_factor_cut_dim(factors, dims, rank, c, &dim, &outer) ? sn_cut_make(dim, outer) : otherwise;
 }
 
-static sn_cut cut_of_dims(const sn_factors *factors, const sn_dim_factors *dims, int rank, digit c, sn_cut otherwise) {
-    for (int d = 0; d < rank; d++) {
-        int64_t outer = c.outer;
-        for (int i = 0; i < dims[d].n; i++) {
-            if (dims[d].factor[i] == c.factor) return sn_cut_make(d, outer);
-            outer *= factors->factor[dims[d].factor[i]].size;
-        }
-    }
-    return otherwise;
-}
-
-static void cut_op(const sn_op *op, const sn_factors *factors, digit c, sn_op_cut *out) {
+static void cut_op(const sn_op *op, const sn_factors *factors, sn_factor_cut c, sn_op_cut *out) {
     sn_cut joined = factors->factor[c.factor].kind == SN_FACTOR_PARALLEL ? SN_UNCUT : SN_PARTIAL_VALUE;
     for (int i = 0; i < op->n_operands; i++)
         out->operand[i] = cut_of_dims(factors, factors->operand[i], op->operands[i]->type.rank, c, out->operand[i]);
@@ -76,11 +51,13 @@ sn_cut sn_strategy_need(const sn_op_group *group, const sn_strategy *strategy, c
     return SN_UNCUT;
 }
 
-// The digit that a cut of an operand (or result) means; none when the op cannot follow.
-static digit digit_at(const sn_factors *factors, bool result, int which, sn_cut cut) {
-    if (cut < 0) return (digit){-1, 0};
+// The factor that a cut of an operand (or result) means; none when the op cannot follow.
+static sn_factor_cut factor_at(const sn_factors *factors, bool result, int which, sn_cut cut) {
+    const sn_factor_cut none = {.factor = -1};
+    if (cut < 0) return none;
     const sn_dim_factors *dims = result ? factors->result[which] : factors->operand[which];
-    return find_digit(factors, &dims[sn_cut_dim(cut)], sn_cut_outer(cut));
+    sn_factor_cut c = sn_factor_cut_at(factors, &dims[sn_cut_dim(cut)], sn_cut_outer(cut), 1);
+    return c.factor < 0 || factors->factor[c.factor].kind == SN_FACTOR_WHOLE ? none : c;
 }
 
 // Ops before the lead: cut as some chosen op needs their result.
@@ -93,7 +70,7 @@ static void follow_needs(draft *d) {
                 const sn_use *use = &op->results[r]->uses.data[u];
                 int j = forward_index(group, use->op->n_results ? use->op->results[0] : op->results[r]);
                 if (j < 0 || !d->chosen[j] || group->forward[j] != use->op) continue;
-                digit c = digit_at(&d->forward[i], true, r, d->s->forward[j].operand[use->index]);
+                sn_factor_cut c = factor_at(&d->forward[i], true, r, d->s->forward[j].operand[use->index]);
                 if (c.factor < 0) continue;
                 cut_op(op, &d->forward[i], c, &d->s->forward[i]);
                 d->chosen[i] = true;
@@ -109,7 +86,7 @@ static void follow_results(draft *d) {
         for (int o = 0; o < op->n_operands && !d->chosen[i]; o++) {
             int from = forward_index(group, op->operands[o]);
             sn_cut cut = from < 0 ? SN_UNCUT : d->s->forward[from].result[op->operands[o]->index];
-            digit c = digit_at(&d->forward[i], false, o, cut);
+            sn_factor_cut c = factor_at(&d->forward[i], false, o, cut);
             if (c.factor >= 0) {
                 cut_op(op, &d->forward[i], c, &d->s->forward[i]);
                 d->chosen[i] = true;
@@ -130,7 +107,7 @@ static void follow_siblings(draft *d) {
             for (int o = 0; d->chosen[j] && o < group->forward[j]->n_operands; o++)
                 for (int k = 0; k < op->n_operands && !d->chosen[i]; k++) {
                     if (op->operands[k] != group->forward[j]->operands[o]) continue;
-                    digit c = digit_at(&d->forward[i], false, k, d->s->forward[j].operand[o]);
+                    sn_factor_cut c = factor_at(&d->forward[i], false, k, d->s->forward[j].operand[o]);
                     if (c.factor < 0) continue;
                     cut_op(op, &d->forward[i], c, &d->s->forward[i]);
                     d->chosen[i] = true;
@@ -191,11 +168,11 @@ static void follow_backward(draft *d) {
     for (int i = 0; i < d->group->n_backward; i++) {
         const sn_op *op = d->group->backward[i];
         int64_t votes[SN_MAX_FACTORS] = {0};
-        digit best = {-1, 0};
+        sn_factor_cut best = {-1, 0};
         int partial = -1;
         for (int o = 0; o < op->n_operands; o++) {
             sn_cut cut = known_cut(d, op->operands[o], i);
-            digit c = digit_at(&d->backward[i], false, o, cut);
+            sn_factor_cut c = factor_at(&d->backward[i], false, o, cut);
             if (cut == SN_PARTIAL_VALUE && sn_op_linearity(op, o) != SN_NOT_LINEAR) partial = o;
             if (c.factor < 0) continue;
             votes[c.factor] += sn_type_bytes(op->operands[o]->type) + 1;
@@ -240,8 +217,9 @@ static bool is_known(const sn_op_group *group, const sn_strategies *strategies, 
     return false;
 }
 
-// From one op's digit (none: nothing is cut) to the whole group; kept when it is new.
-static void add_strategy(const sn_op_group *group, sn_strategies *strategies, int seed, digit c, sn_arena *arena) {
+// From one op's factor (none: nothing is cut) to the whole group; kept when it is new.
+static void add_strategy(const sn_op_group *group, sn_strategies *strategies, int seed, sn_factor_cut c,
+                         sn_arena *arena) {
     if (strategies->n == SN_MOST_STRATEGIES) return;
     sn_strategy strategy = {.cuts = c.factor >= 0,
                             .forward = uncut(arena, group->n_forward, group->forward),
@@ -270,12 +248,12 @@ sn_strategies sn_strategies_of(const sn_op_group *group, sn_arena *arena) {
     sn_strategies out = {.list = SN_NEW_N(arena, sn_strategy, SN_MOST_STRATEGIES)};
     out.forward = factors_of(arena, group->n_forward, group->forward);
     out.backward = factors_of(arena, group->n_backward, group->backward);
-    add_strategy(group, &out, 0, (digit){-1, 0}, arena);
+    add_strategy(group, &out, 0, (sn_factor_cut){-1, 0}, arena);
     if (group->lead < 0) return out;
     const sn_factors *factors = &out.forward[group->lead];
     for (int f = 0; f < factors->n; f++)
         if (factors->factor[f].kind != SN_FACTOR_WHOLE && factors->factor[f].size > 1)
-            add_strategy(group, &out, group->lead, (digit){f, 1}, arena);
+            add_strategy(group, &out, group->lead, (sn_factor_cut){f, 1}, arena);
     return out;
 }
 
@@ -290,7 +268,7 @@ void sn_strategies_follow(const sn_op_group *group, sn_strategies *strategies, c
         const sn_op *op = group->forward[i];
         for (int v = 0; v < (result ? op->n_results : op->n_operands); v++) {
             if ((result ? op->results[v] : op->operands[v]) != value) continue;
-            digit c = digit_at(&strategies->forward[i], result, v, cut);
+            sn_factor_cut c = factor_at(&strategies->forward[i], result, v, cut);
             if (c.factor >= 0) add_strategy(group, strategies, i, c, arena);
             return;
         }

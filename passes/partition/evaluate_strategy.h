@@ -4,6 +4,7 @@
 #pragma once
 #include "ir/factors.h"
 #include "passes/partition/blocks.h"
+#include "passes/partition/cuts.h"
 
 // How one axis cuts a value: a dim, and which digit of its index (sn_layout.outer: 1 for contiguous blocks, 3 for the
 // inside of a fused q, k, v); or one of the two names.

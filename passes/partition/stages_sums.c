@@ -1,6 +1,7 @@
 #include "passes/partition/stages_sums.h"
 
 #include "base/vec.h"
+#include "ir/factors.h"
 #include "passes/partition/stages_assign.h"
 
 #include <string.h>
@@ -23,21 +24,9 @@ static sn_op *built_once(sn_value *value, sn_op_kind kind) {
     return once ? value->def : NULL;
 }
 
-// Ops through which a sum passes part by part.
-static bool is_linear(sn_op_kind kind) {
-    switch (kind) {
-    case SN_OP_CAST:
-    case SN_OP_RESHAPE:
-    case SN_OP_TRANSPOSE:
-    case SN_OP_ALL_REDUCE:
-    case SN_OP_REDUCE_SCATTER:
-    case SN_OP_ALL_GATHER:
-    case SN_OP_ALL_TO_ALL:
-    case SN_OP_SHARD:
-        return true;
-    default:
-        return false;
-    }
+// Whether a sum passes through the op part by part.
+static bool passes_sums(const sn_op *op) {
+    return op->n_operands == 1 && sn_op_linearity(op, 0) == SN_LINEAR;
 }
 
 static void list_terms(sn_value *value, values *terms) {
@@ -67,7 +56,7 @@ static bool match(sn_op *assign, accumulation *out) {
     if (!add || !global->global->of || (add->operands[0] != global && add->operands[1] != global)) return false;
     *out = (accumulation){.assign = assign, .add = add, .addend = add->operands[0] == global};
     sn_value *value = add->operands[out->addend];
-    while (value->kind == SN_VALUE_RESULT && value->uses.count == 1 && is_linear(value->def->kind)) {
+    while (value->kind == SN_VALUE_RESULT && value->uses.count == 1 && passes_sums(value->def)) {
         sn_vec_push(&out->chain, value->def);
         value = value->def->operands[0];
     }
