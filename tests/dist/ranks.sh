@@ -43,7 +43,7 @@ grep -q E0404 error.txt || fail "no word of the batch: $(cat error.txt)"
     fail "sennit verify: $(cat verify.txt)"
 grep -q '^parameters' verify.txt || fail "sennit verify compared no parameters"
 
-# A model that works on [sequence, batch]: what is gathered is cut along another dim than its first.
+# A model that works on [sequence, batch] (sequence_first.py): what is gathered is cut along another dim than its first.
 for ranks in 2 4; do
     "$sennit" verify "$here/sequence_first.onnx" --batch 8 --ranks $ranks --loss softmax_cross_entropy:logits,labels >verify.txt ||
         fail "sequence first on $ranks ranks: $(cat verify.txt)"
