@@ -36,6 +36,7 @@ struct sn_evaluator {
     int64_t experts;   // what ep must divide; 0 without stacks of experts
     SN_VEC(solution *) solutions;
     SN_VEC(known) known;
+    double *fusion; // [class][2]: see sn_block_fusion; negative: not asked for yet
 };
 
 // Tokens are integers [samples, sequence], embedded ones floats [samples, sequence, features]; pictures and rows of
@@ -82,6 +83,8 @@ sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluste
     sn_evaluator *e = SN_NEW(blocks->arena, sn_evaluator);
     *e = (sn_evaluator){.blocks = blocks, .cluster = cluster, .model = *model, .arena = blocks->arena};
     e->tables = sn_class_tables(blocks);
+    e->fusion = SN_NEW_N(e->arena, double, 2 * blocks->n_classes + 1);
+    for (int k = 0; k < 2 * blocks->n_classes; k++) e->fusion[k] = -1;
     e->has_sequence = has_sequence(blocks->micro);
     e->experts = count_experts(blocks);
     e->boundaries = 1;
@@ -476,6 +479,31 @@ static void add_kept(sn_evaluator *e, const sn_class_table *t, const ways *w, sn
     for (int remat = 0; remat < SN_REMAT_COUNT; remat++) out->kept[remat] += out->input;
 }
 
+// Full rematerialisation begins at the block's input: the groups that lead to something that the backward pass needs
+// run again. What leads to the next block's input alone does not, which is kept.
+static double again_seconds(sn_evaluator *e, const sn_class_table *t, const double *group_seconds) {
+    keeper k = keeper_of(e, t);
+    double seconds = 0;
+    for (int g = t->block->n_groups - 1; g >= 0; g--) {
+        bool any = false;
+        for (int i = t->block->groups[g].n_forward - 1; i >= 0; i--) {
+            const sn_op *op = t->block->groups[g].forward[i];
+            bool again = false;
+            for (int r = 0; r < op->n_results; r++) {
+                const sn_value *root = root_of(op->results[r]);
+                if (is_local(&k, root)) again |= k.needed[root->id - k.first] && !is_leaving(t, op->results[r]);
+            }
+            any |= again;
+            for (int o = 0; again && o < op->n_operands; o++) {
+                const sn_value *root = root_of(op->operands[o]);
+                if (is_local(&k, root)) k.needed[root->id - k.first] = true;
+            }
+        }
+        if (any) seconds += group_seconds[g];
+    }
+    return seconds;
+}
+
 static double input_bytes(const sn_evaluator *e, const sn_class_table *t, const ways *w) {
     double bytes = 0;
     for (int f = 0; f < t->n_flows; f++) {
@@ -557,26 +585,43 @@ static void add_moves(sn_evaluator *e, const sn_class_table *t, const ways *w, s
     out->communication += forward + backward;
 }
 
+// Of a usual micro-batch that only dp cuts: how kernels are joined depends little on the shapes.
+static const double *fusion_of(sn_evaluator *e, int k) {
+    const sn_class_table *t = &e->tables[k];
+    double *share = &e->fusion[2 * k];
+    if (share[0] >= 0) return share;
+    sn_cut_setting setting = {.tp = 1, .cp = 1, .ep = 1, .micro = usual_micro(e, 1)};
+    ways w = ways_of(e, setting);
+    sn_group_cut *cuts = SN_NEW_N(&e->scratch, sn_group_cut, t->block->n_groups + 1);
+    for (int g = 0; g < t->block->n_groups; g++) cuts[g] = group_cut(e, t, g, &w);
+    sn_block_fusion(&e->model, t->block, t->weight_only, cuts, &e->scratch, share);
+    sn_arena_free(&e->scratch);
+    return share;
+}
+
 static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out) {
     const sn_class_table *t = &e->tables[k];
-    double light = 0;
+    const double *fusion = fusion_of(e, k);
+    double light = 0, *group_seconds = SN_NEW_N(&e->scratch, double, t->block->n_groups + 1);
     for (int g = 0; g < t->block->n_groups; g++) {
         sn_group_cut cut = group_cut(e, t, g, w);
         sn_group_seconds seconds;
         if (!sn_group_local_seconds(&e->model, &t->block->groups[g], t->weight_only[g], &cut, &e->scratch, &seconds))
             return false;
-        out->forward += seconds.forward;
-        out->backward_input += seconds.backward_input;
-        out->backward_weight += seconds.backward_weight;
-        light += seconds.light;
+        group_seconds[g] = seconds.forward + (fusion[0] - 1) * seconds.light[0];
+        out->forward += group_seconds[g];
+        out->backward_input += seconds.backward_input + (fusion[1] - 1) * seconds.light[1];
+        out->backward_weight += seconds.backward_weight + (fusion[1] - 1) * seconds.light[2];
+        light += fusion[0] * seconds.light[0];
         if (seconds.temporary > out->working) out->working = seconds.temporary;
     }
+    double computed = out->forward;
     add_moves(e, t, w, out);
     add_parameters(e, t, w, out);
     out->input = input_bytes(e, t, w);
     add_kept(e, t, w, out);
-    out->again[SN_REMAT_SELECTIVE] = light;
-    out->again[SN_REMAT_FULL] = out->forward;
+    out->again[SN_REMAT_FULL] = again_seconds(e, t, group_seconds) + out->forward - computed;
+    out->again[SN_REMAT_SELECTIVE] = fmin(light, out->again[SN_REMAT_FULL]);
     out->parameters += e->blocks->classes[k].tied_bytes / w->setting.tp;
     sn_arena_free(&e->scratch);
     return true;

@@ -56,6 +56,7 @@ static sn_op *shadow_op(shadows *s, const sn_op *op, const sn_group_cut *cut, bo
 typedef struct fused {
     SN_VEC(const sn_op *) ops;
     SN_VEC(sn_op *) shadows;
+    bool makes_again; // what is cheap is not kept for the backward pass
 } fused;
 
 static bool is_inside(const fused *f, const sn_op *op) {
@@ -64,9 +65,16 @@ static bool is_inside(const fused *f, const sn_op *op) {
     return false;
 }
 
+static bool is_made_again(const fused *f, const sn_op *op, const sn_op *reader) {
+    return f->makes_again && op->phase == SN_PHASE_FORWARD && reader->phase == SN_PHASE_BACKWARD &&
+           sn_op_has(op->kind, SN_TRAIT_POINTWISE | SN_TRAIT_VIEW);
+}
+
 static bool is_used_outside(const fused *f, const sn_value *value) {
-    for (size_t u = 0; u < value->uses.count; u++)
-        if (!is_inside(f, value->uses.data[u].op)) return true;
+    for (size_t u = 0; u < value->uses.count; u++) {
+        const sn_op *reader = value->uses.data[u].op;
+        if (!is_inside(f, reader) && !is_made_again(f, value->def, reader)) return true;
+    }
     return false;
 }
 
@@ -122,9 +130,12 @@ static double time_fused(const sn_cost_model *model, shadows *s, fused *f) {
         const sn_op *kernel = make_kernel(s, f);
         sn_cost_ops(model, 1, &kernel, &seconds, s->arena);
     }
+    return seconds;
+}
+
+static void release(fused *f) {
     sn_vec_free(&f->ops);
     sn_vec_free(&f->shadows);
-    return seconds;
 }
 
 static double bytes_of(const sn_op *op) {
@@ -160,13 +171,111 @@ bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group
         }
     for (int part = 0; part < 3; part++) {
         double seconds = s.divides ? time_fused(model, &s, &light[part]) : 0;
-        if (part == 0) out->light = seconds;
+        out->light[part] = seconds;
         *heavy[part] += seconds;
-        sn_vec_free(&light[part].ops);
-        sn_vec_free(&light[part].shadows);
+        release(&light[part]);
     }
     out->temporary = 2 * largest; // one being read, one being written
     return s.divides;
+}
+
+// A light op of a block; those that `fuse` joins have the same root.
+typedef struct light_op {
+    const sn_op *op;
+    sn_op *shadow;
+    size_t parent;
+} light_op;
+
+typedef SN_VEC(light_op) light_ops;
+
+static size_t root_of(light_ops *ops, size_t i) {
+    while (ops->data[i].parent != i) i = ops->data[i].parent = ops->data[ops->data[i].parent].parent;
+    return i;
+}
+
+// Producers and consumers are one kernel as long as no contraction lies between them.
+static void join(light_ops *ops, size_t i) {
+    const sn_op *op = ops->data[i].op;
+    for (int o = 0; o < op->n_operands; o++) {
+        const sn_value *value = op->operands[o];
+        for (size_t k = 0; value->kind == SN_VALUE_RESULT && k < ops->count; k++)
+            if (ops->data[k].op == value->def && value->def->phase == op->phase)
+                ops->data[root_of(ops, k)].parent = root_of(ops, i);
+    }
+}
+
+// Library calls take strides: what only changes the order of dims for them is no kernel.
+static bool is_strided(const fused *f) {
+    for (size_t i = 0; i < f->ops.count; i++) {
+        sn_op_kind kind = f->ops.data[i]->kind;
+        if (kind != SN_OP_TRANSPOSE && !sn_op_has(kind, SN_TRAIT_VIEW | SN_TRAIT_GENERATOR)) return false;
+    }
+    return true;
+}
+
+static bool is_read_by_contraction(const sn_value *value, sn_phase phase) {
+    for (size_t u = 0; u < value->uses.count; u++) {
+        const sn_op *reader = value->uses.data[u].op;
+        if (reader->phase == phase && sn_block_op_is_heavy(reader)) return true;
+        if (sn_op_has(reader->kind, SN_TRAIT_VIEW) && is_read_by_contraction(reader->results[0], phase)) return true;
+    }
+    return false;
+}
+
+// A cheap result that a contraction of the backward pass reads is a kernel there.
+static double again_seconds(const sn_cost_model *model, shadows *s, const light_op *light) {
+    const sn_op *op = light->op;
+    double seconds = 0;
+    if (op->phase != SN_PHASE_FORWARD || !op->n_operands || !sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return 0;
+    if (!is_read_by_contraction(op->results[0], SN_PHASE_BACKWARD)) return 0;
+    const sn_op *asked = light->shadow;
+    sn_cost_ops(model, 1, &asked, &seconds, s->arena);
+    return seconds;
+}
+
+static void list_light(shadows *s, const sn_op_group *group, const sn_group_cut *cut, light_ops *out) {
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < (side ? group->n_backward : group->n_forward); i++) {
+            const sn_op *op = side ? group->backward[i] : group->forward[i];
+            if (sn_block_op_is_heavy(op)) continue;
+            light_op light = {op, shadow_op(s, op, cut, side, i), out->count};
+            sn_vec_push(out, light);
+        }
+}
+
+static void add_joined(const sn_cost_model *model, shadows *s, light_ops *ops, double joined[2]) {
+    for (size_t i = 0; i < ops->count; i++) {
+        bool backward = ops->data[i].op->phase != SN_PHASE_FORWARD;
+        joined[1] += again_seconds(model, s, &ops->data[i]);
+        if (root_of(ops, i) != i) continue;
+        fused kernel = {.makes_again = true};
+        for (size_t k = 0; k < ops->count; k++) {
+            if (root_of(ops, k) != i) continue;
+            sn_vec_push(&kernel.ops, ops->data[k].op);
+            sn_vec_push(&kernel.shadows, ops->data[k].shadow);
+        }
+        if (!is_strided(&kernel)) joined[backward] += time_fused(model, s, &kernel);
+        release(&kernel);
+    }
+}
+
+void sn_block_fusion(const sn_cost_model *model, const sn_block *block, bool *const *weight_only,
+                     const sn_group_cut *cuts, sn_arena *scratch, double share[2]) {
+    shadows s = {scratch, true};
+    light_ops ops = {0};
+    double joined[2] = {0}, apart[2] = {0};
+    for (int g = 0; g < block->n_groups; g++) {
+        sn_group_seconds seconds;
+        if (!sn_group_local_seconds(model, &block->groups[g], weight_only[g], &cuts[g], scratch, &seconds))
+            s.divides = false;
+        apart[0] += seconds.light[0];
+        apart[1] += seconds.light[1] + seconds.light[2];
+        list_light(&s, &block->groups[g], &cuts[g], &ops);
+    }
+    for (size_t i = 0; i < ops.count; i++) join(&ops, i);
+    if (s.divides) add_joined(model, &s, &ops, joined);
+    for (int side = 0; side < 2; side++) share[side] = s.divides && apart[side] > 0 ? joined[side] / apart[side] : 1;
+    sn_vec_free(&ops);
 }
 
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
@@ -189,7 +298,9 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
         sn_vec_push(&all.ops, ops[i]);
         sn_vec_push(&all.shadows, shadow);
     }
-    return time_fused(model, &s, &all);
+    double seconds = time_fused(model, &s, &all);
+    release(&all);
+    return seconds;
 }
 
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result) {

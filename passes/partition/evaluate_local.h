@@ -11,14 +11,19 @@ typedef struct sn_group_cut {
 } sn_group_cut;
 
 typedef struct sn_group_seconds {
-    double forward, light; // light: of forward, what is no contraction
-    double backward_input, backward_weight;
+    double forward, backward_input, backward_weight;
+    double light[3];  // of these three, what is no contraction
     double temporary; // bytes of what the backward pass of the group reads and writes
 } sn_group_seconds;
 
 // False when a dim does not divide.
 bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
                             const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out);
+// Over what the light ops of a block take as kernels of their groups, forward and backward, what they take as `fuse`
+// will make them: it joins ops across groups, reads transposed operands of library calls in place, and makes cheap
+// results again in the backward pass. `cuts` has one entry a group.
+void sn_block_fusion(const sn_cost_model *model, const sn_block *block, bool *const *weight_only,
+                     const sn_group_cut *cuts, sn_arena *scratch, double share[2]);
 // Ops of the update or the accumulation of a parameter that each axis cuts so in its parts.
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
                                   const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
