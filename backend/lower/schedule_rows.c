@@ -389,18 +389,22 @@ static void emit_across(rows *r) {
     sn_lower_end(l);
 }
 
-// Sums over the leading dims in one pass: rows outside, lanes over a tile of columns that has its sums in scratch, so
-// that memory is read in long runs.
+// Sums over the leading dims, or over those between a leading and the last, in one pass: rows outside, lanes over a
+// tile of columns that has its sums in scratch, so that memory is read in long runs.
 static bool is_column_sum(rows *r) {
-    bool shape = r->domain.n == 2 && r->domain.reduced[0] && r->domain.size[1] >= SHORT_ROW && is_one_pass(r);
+    const sn_domain *d = &r->domain;
+    bool shape = (d->n == 2 && d->reduced[0]) || (d->n == 3 && d->reduced[1]);
+    shape = shape && d->size[d->n - 1] >= SHORT_ROW && is_one_pass(r);
     for (int i = 0; i < r->n_reductions; i++)
         shape &= r->reductions[i]->kind == SN_OP_REDUCE_SUM && r->reductions[i]->results[0]->type.dtype != SN_BOOL;
     return shape && r->n_reductions <= MAX_SCRATCH;
 }
 
-// About an eighth of the columns; one that divides them where there is one, as index ranges are then simpler.
-static int64_t column_tile(int64_t columns) {
-    int64_t most = ceil_div(columns, 8 * LANE_ALIGN) * LANE_ALIGN;
+// The whole row where a leading dim makes the blocks, else about an eighth of the columns; one that divides them where
+// there is one, as index ranges are then simpler.
+static int64_t column_tile(const sn_domain *d) {
+    int64_t columns = d->size[d->n - 1], blocks = d->n == 3 ? 1 : 8;
+    int64_t most = ceil_div(columns, blocks * LANE_ALIGN) * LANE_ALIGN;
     if (most > LONG_TILE) most = LONG_TILE;
     for (int64_t tile = most; tile >= LANE_ALIGN; tile -= LANE_ALIGN)
         if (columns % tile == 0) return tile;
@@ -410,15 +414,17 @@ static int64_t column_tile(int64_t columns) {
 static sn_kir_node *column_of(rows *r, sn_kir_node *low, sn_kir_node *lane) {
     sn_kir *k = r->lowering->l.k;
     sn_kir_node *column = sn_kir_add(k, low, lane);
-    return column->max < r->domain.size[1] ? column : sn_kir_clamp(k, column, 0, r->domain.size[1] - 1);
+    int64_t columns = r->domain.size[r->domain.n - 1];
+    return column->max < columns ? column : sn_kir_clamp(k, column, 0, columns - 1);
 }
 
 static void emit_column_rows(rows *r, sn_kir_buffer **sums, sn_kir_node *low, sn_kir_node *width) {
     sn_lower *l = &r->lowering->l;
     sn_kir *k = l->k;
-    r->at[0] = sn_lower_for_count(l, r->domain.size[0]);
+    int last = r->domain.n - 1;
+    r->at[last - 1] = sn_lower_for_count(l, r->domain.size[last - 1]);
     sn_kir_node *lane = sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), width, 1);
-    r->at[1] = column_of(r, low, lane);
+    r->at[last] = column_of(r, low, lane);
     sn_kir_node *values[MAX_SCRATCH];
     for (int i = 0; i < r->n_reductions; i++) {
         sn_point point = point_of(r, r->reductions[i]->operands[0]->type, false);
@@ -429,16 +435,18 @@ static void emit_column_rows(rows *r, sn_kir_buffer **sums, sn_kir_node *low, sn
         sn_kir_store(k, sums[i], lane, sn_kir_add(k, sn_kir_load(k, sums[i], lane), values[i]));
     sn_lower_end(l);
     sn_lower_end(l);
-    r->at[0] = NULL;
+    r->at[last - 1] = NULL;
 }
 
 static void emit_columns(rows *r) {
-    int64_t columns = r->domain.size[1], tile = column_tile(columns);
-    sn_lowering_begin(r->lowering, ceil_div(columns, tile));
+    int last = r->domain.n - 1;
+    int64_t columns = r->domain.size[last], tile = column_tile(&r->domain), tiles = ceil_div(columns, tile);
+    sn_lowering_begin(r->lowering, (last == 2 ? r->domain.size[0] : 1) * tiles);
     sn_lower *l = &r->lowering->l;
     sn_kir *k = l->k;
     sn_kir_buffer *sums[MAX_SCRATCH];
-    sn_kir_node *low = sn_kir_muli(k, sn_kir_block(k), tile), *zero = sn_kir_index(k, 0);
+    sn_kir_node *low = sn_kir_muli(k, sn_kir_modi(k, sn_kir_block(k), tiles), tile), *zero = sn_kir_index(k, 0);
+    if (last == 2) r->at[0] = sn_kir_divi(k, sn_kir_block(k), tiles);
     sn_kir_node *width = sn_kir_at_most(k, sn_kir_sub(k, sn_kir_index(k, columns), low), tile);
     sn_kir_node *lane = sn_lower_for(l, SN_KIR_LANES, zero, width, 1);
     for (int i = 0; i < r->n_reductions; i++) {
@@ -451,7 +459,7 @@ static void emit_columns(rows *r) {
     emit_column_rows(r, sums, low, width);
     sn_kir_barrier(k);
     lane = sn_lower_for(l, SN_KIR_LANES, zero, width, 1);
-    r->at[1] = column_of(r, low, lane);
+    r->at[last] = column_of(r, low, lane);
     for (int i = 0; i < r->n_reductions; i++) {
         const sn_value *result = r->reductions[i]->results[0];
         sn_point point = point_of(r, result->type, true);
