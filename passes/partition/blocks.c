@@ -157,16 +157,16 @@ static bool has_substance_before(const finder *f, int g) {
     return false;
 }
 
-// Whether a narrower place, where a cut may stand, lies on this side of group g.
-static bool is_wider_than(const finder *f, int g, int step, int window) {
+// Whether a narrower place to cut lies on this side of group g.
+static bool is_wider_than(const finder *f, int g, int step) {
     for (int at = g + step; at > 0 && at < f->n_groups && (at - g) * step <= BLOCK_NODES; at += step)
-        if (f->crossing[at] * WIDE <= f->crossing[g] && is_narrow(f, at, window))
+        if (f->crossing[at] * WIDE <= f->crossing[g])
             return step < 0 ? has_substance_before(f, at) : has_substance_from(f, at);
     return false;
 }
 
 static bool is_cut(const finder *f, int g, int window) {
-    return is_narrow(f, g, window) && !(is_wider_than(f, g, -1, window) && is_wider_than(f, g, 1, window));
+    return is_narrow(f, g, window) && !(is_wider_than(f, g, -1) && is_wider_than(f, g, 1));
 }
 
 static int cut_chain(finder *f, int window) {
