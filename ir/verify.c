@@ -54,9 +54,10 @@ static void check_layout(verifier *v, const sn_value *value) {
     const sn_mesh *mesh = &v->module->mesh;
     unsigned used = value->layout.partial, all = (1u << mesh->n_axes) - 1;
     bool leaves = value->kind != SN_VALUE_RESULT; // what comes from outside keeps its layout in sched form
-    if (v->module->form != SN_FORM_DIST && !(leaves && v->module->form == SN_FORM_SCHED) &&
-        !sn_layout_is_replicated(value->layout))
+    if (v->module->form == SN_FORM_SCHED && !leaves && !sn_layout_is_replicated(value->layout))
         problem(v, "a value has a layout in %s form", sn_form_name(v->module->form));
+    if (v->module->form == SN_FORM_GRAPH && value->layout.partial) // layouts there are what the plan states
+        problem(v, "a value is a partial sum in %s form", sn_form_name(v->module->form));
     for (int i = 0; i < SN_MAX_RANK; i++) {
         sn_axes axes = value->layout.dim[i];
         if (!axes) continue;
@@ -357,7 +358,6 @@ bool sn_verify(const sn_module *module, sn_str *problems) {
     for (int i = 0; i < module->mesh.n_axes; i++)
         EXPECT(&v, module->mesh.size[i] >= 1, "the mesh axis %s has size %d", module->mesh.name[i],
                module->mesh.size[i]);
-    EXPECT(&v, module->form != SN_FORM_GRAPH || module->mesh.n_axes == 0, "a mesh in graph form");
     for (size_t i = 0; i < module->globals.count; i++) check_global(&v, module->globals.data[i]);
     for (size_t i = 0; i < module->funcs.count; i++) walkable &= prepare_func(&v, module->funcs.data[i]);
     if (walkable) {

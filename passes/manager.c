@@ -25,7 +25,7 @@ const int sn_pass_count = sizeof sn_pass_table / sizeof *sn_pass_table;
 #define CLEAN_MODEL "canonicalize,fold-constants,canonicalize,cse,recompose,canonicalize,cse,dce,"
 #define TO_KERNELS                                                                                                     \
     "canonicalize,cse,dce,"                                                                                            \
-    "distribute,stages,localize,decompose,canonicalize,cse,dce,remat,fuse,fuse-products,plan-memory"
+    "partition,distribute,stages,localize,decompose,canonicalize,cse,dce,remat,fuse,fuse-products,plan-memory"
 
 const char *sn_default_pipeline(void) {
     return CLEAN_MODEL "training," TO_KERNELS;

@@ -13,10 +13,8 @@
 #include "base/map.h"
 #include "ir/build.h"
 #include "ir/index_range.h"
-#include "passes/partition/choose.h"
 #include "passes/partition/distributor.h"
 #include "passes/pass.h"
-#include "passes/simplify/decompose.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -28,8 +26,6 @@ static void note_ranges(sn_module *module, sn_func *func) {
         if (range.known) func->args.data[i]->range = sn_arena_copy(&module->arena, &range, sizeof range);
     }
 }
-
-extern const sn_pass sn_pass_distribute; // at the end
 
 static bool is_data(const sn_value *arg) {
     return arg->name[0] != '$';
@@ -166,12 +162,6 @@ static bool check_names(sn_distributor *d) {
     return good;
 }
 
-static bool has_inner_axes(const sn_mesh *mesh) {
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (mesh->size[a] > 1 && strcmp(mesh->name[a], "dp") != 0 && strcmp(mesh->name[a], "pp") != 0) return true;
-    return false;
-}
-
 static bool distribute_all(sn_distributor *d) {
     if (!check_names(d) || !sn_targets_of_globals(d)) return false;
     bool good = true;
@@ -210,15 +200,8 @@ static void warn_of_idle_zero(const sn_plan *plan, sn_diags *diags) {
 bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     SN_CHECK(module->form == SN_FORM_GRAPH);
     module->mesh = plan->mesh;
-    sn_plan chosen = *plan;
-    if (has_inner_axes(&module->mesh)) {
-        // classes may be cut as the vocabulary is: sums and maxima over them are then visible
-        sn_pass_context context = {.diags = diags, .pass = &sn_pass_distribute};
-        sn_decompose_cross_entropy(module, &context);
-        if (plan->n_layouts == 0) sn_choose_layouts(module, plan, &chosen);
-    }
     module->form = SN_FORM_DIST;
-    sn_distributor d = {.module = module, .mesh = &module->mesh, .plan = &chosen, .diags = diags};
+    sn_distributor d = {.module = module, .mesh = &module->mesh, .plan = plan, .diags = diags};
     for (size_t i = 0; i < module->funcs.count; i++) note_ranges(module, module->funcs.data[i]);
     bool good = distribute_all(&d);
     if (good) warn_of_idle_axes(&d);
@@ -230,8 +213,29 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     return good;
 }
 
-static void run(sn_module *module, sn_pass_context *context) {
+// What `partition` wrote on the module: a dump of it says how to go on.
+static sn_plan written_plan(sn_module *module) {
     sn_plan plan = sn_plan_data_parallel(1, 1);
+    SN_VEC(sn_plan_layout) layouts = {0};
+    for (size_t i = 0; i < module->globals.count; i++) {
+        const sn_value *value = module->globals.data[i]->value;
+        if (sn_layout_axes(value->layout))
+            sn_vec_push(&layouts, (sn_plan_layout){module->globals.data[i]->name, value->type.rank, value->layout});
+    }
+    for (size_t f = 0; f < module->funcs.count; f++) SN_FOR_OPS(op, module->funcs.data[f]) {
+            const char *node = sn_origin_node(op->origin);
+            if (!node || !op->n_results || !sn_layout_axes(op->results[0]->layout)) continue;
+            sn_vec_push(&layouts, (sn_plan_layout){node, op->results[0]->type.rank, op->results[0]->layout});
+        }
+    plan.mesh = module->mesh;
+    plan.n_layouts = (int)layouts.count;
+    plan.layouts = sn_arena_copy(&module->arena, layouts.data, layouts.count * sizeof *layouts.data);
+    sn_vec_free(&layouts);
+    return plan;
+}
+
+static void run(sn_module *module, sn_pass_context *context) {
+    sn_plan plan = written_plan(module);
     if (context->plan)
         plan = *context->plan;
     else if (*context->arguments && !sn_plan_from_outline(context->arguments, context->diags, &plan))
@@ -242,7 +246,8 @@ static void run(sn_module *module, sn_pass_context *context) {
 const sn_pass sn_pass_distribute = {
     .name = "distribute",
     .summary = "gives every value a layout on the plan's mesh and inserts the collectives",
-    .arguments = "dp=N,tp=N,zero=N,…: the outline of a plan, as --mesh takes it, where none is given",
+    .arguments = "dp=N,tp=N,zero=N,…: the outline of a plan, as --mesh takes it, where none is given; else the layouts "
+                 "that are written on the module",
     .forms = 1 << SN_FORM_GRAPH,
     .result = SN_FORM_DIST,
     .run = run,
