@@ -50,6 +50,11 @@ static const char waiting[] = "nothing was sent on its channel";
 
 static const sn_mesh one_rank = {0};
 
+// In graph form a mesh and layouts are what is planned (passes/partition/partition.h): nothing is cut yet.
+static const sn_mesh *mesh_of(const sn_module *module) {
+    return module->form == SN_FORM_GRAPH ? &one_rank : &module->mesh;
+}
+
 static sn_type as_computed(bool f64, sn_type type) {
     return f64 && sn_dtype_is_float(type.dtype) ? sn_type_with_dtype(type, SN_F64) : type;
 }
@@ -338,7 +343,7 @@ void sn_interp_free(sn_interp *interp) {
     }
     sn_map_free(&interp->globals);
     for (size_t i = 0; i < interp->messages.count; i++) {
-        int64_t ranks = sn_mesh_ranks(&interp->module->mesh);
+        int64_t ranks = sn_mesh_ranks(mesh_of(interp->module));
         for (int64_t r = 0; r < ranks; r++) sn_tensor_free(&interp->messages.data[i].parts[r]);
         sn_free(interp->messages.data[i].parts);
     }
@@ -486,10 +491,10 @@ const char *sn_interp_run_all(sn_interp *interp, int n, sn_func *const *funcs, c
     const char *problem = NULL;
     for (int i = 0; i < n; i++) {
         frames[i] = (frame){.interp = interp,
-                            .mesh = &module->mesh,
+                            .mesh = mesh_of(module),
                             .form = module->form,
                             .f64 = interp->f64,
-                            .ranks = sn_mesh_ranks(&module->mesh)};
+                            .ranks = sn_mesh_ranks(mesh_of(module))};
         if (!problem) problem = bind_args(&frames[i], funcs[i], args[i]);
     }
     if (!problem) problem = run_frames(frames, n, funcs, &failed);
