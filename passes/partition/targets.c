@@ -173,7 +173,6 @@ static bool state_nodes(sn_distributor *d) {
 
 bool sn_targets_of_results(sn_distributor *d, sn_func *func) {
     d->targets.count = 0;
-    find_forward(d, func);
     SN_FOR_OPS(op, func) {
         op->mark = 0;
     }
