@@ -82,7 +82,8 @@ static double price_work(pricer *p, const sn_instr *in, const sn_op *op, sn_aren
     } else if (in->kind == SN_INSTR_COPY || in->kind == SN_INSTR_FILL) {
         double count = in->kind == SN_INSTR_FILL ? (double)in->fill.count : 1;
         for (int64_t d = 0; in->kind == SN_INSTR_COPY && d < in->copy.rank; d++) count *= (double)in->copy.dims[d];
-        double bytes = 2 * count * (double)sn_dtype_bytes(in->kind == SN_INSTR_COPY ? in->copy.dtype : in->fill.dtype);
+        double bytes = (in->kind == SN_INSTR_COPY ? 2 : 1) * count *
+                       (double)sn_dtype_bytes(in->kind == SN_INSTR_COPY ? in->copy.dtype : in->fill.dtype);
         const sn_device_kind *device = p->model.device;
         seconds = device->curve->start + bytes / (device->memory_bandwidth * device->curve->stream);
     }

@@ -12,7 +12,8 @@
 // chosen for the largest values first, each at the lowest place that is free during its life (best-fit by decreasing
 // size: the greedy of Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020,
 // section 5). Values that only rename storage (passes/memory/strided.h), results that a kernel writes over an operand,
-// and all-reduces of a value that nobody reads later take their operand's place.
+// and all-reduces of a value that nobody reads later take their operand's place. A value that is assigned to a global
+// is made in the global's place where nobody reads the old one any more.
 #include "passes/memory/share.h"
 #include "passes/partition/stages.h"
 #include "passes/pass.h"
@@ -145,10 +146,34 @@ static void place_kept(planner *p, sn_func *func) {
     }
 }
 
+static bool is_read_from(const sn_op *first, const sn_value *global) {
+    for (const sn_op *op = first; op; op = op->next)
+        for (int i = op->kind == SN_OP_ASSIGN; i < op->n_operands; i++)
+            if (sn_owner_of(op->operands[i]) == global) return true;
+    return false;
+}
+
+// The new value of a global lies where the global does, if nobody reads the old one when it is made: parameters that
+// ZeRO's ranks join after their update are not held twice.
+static void place_assigned(sn_func *func) {
+    SN_FOR_OPS(op, func) {
+        sn_strided view;
+        if (op->kind != SN_OP_ASSIGN || !sn_strided_view(op->operands[1], &view) || !sn_strided_is_dense(&view))
+            continue;
+        sn_value *storage = sn_owner_of(view.root);
+        const sn_value *global = op->operands[0];
+        bool own = storage->kind == SN_VALUE_RESULT && !storage->place.placed && view.offset == 0 &&
+                   storage->def->kind != SN_OP_CONSTANT && sn_type_bytes(storage->type) == sn_type_bytes(global->type);
+        if (own && !is_read_from(storage->def, global)) storage->place = global->place;
+    }
+}
+
 static int64_t plan_func(planner *p, sn_func *func, sn_arena *scratch) {
     sn_order_updates(func);
+    sn_delay_reductions(func);
     sn_share_storage(func);
     place_kept(p, func);
+    place_assigned(func);
     find_lives(p, func);
     keep_what_leaves(p, func);
     int64_t bytes = pack(p, scratch);

@@ -20,7 +20,9 @@ sn_value *sn_owner_of(sn_value *value) {
 }
 
 bool sn_assign_is_in_place(const sn_op *op) {
-    return sn_owner_of(op->operands[1]) == op->operands[0];
+    const sn_value *global = op->operands[0], *storage = sn_owner_of(op->operands[1]);
+    bool shared = storage->kind == SN_VALUE_RESULT && storage->place.placed && global->place.placed;
+    return storage == global || (shared && storage->place.offset == global->place.offset);
 }
 
 static bool writes_global(const sn_op *op, const sn_value *global) {
@@ -41,6 +43,61 @@ static sn_op *last_reader_after(const sn_op *op, const sn_value *global) {
         }
     }
     return last;
+}
+
+static bool writes_over_operand(const sn_op *op) {
+    for (int i = 0; i < op->n_results; i++)
+        if (sn_owner_of(op->results[i]) != op->results[i]) return true;
+    return false;
+}
+
+// Whether a value is storage of the whole run, or made of such alone for one reader.
+static bool is_made_of_globals(sn_value *value) {
+    const sn_value *storage = sn_owner_of(value);
+    if (storage->kind != SN_VALUE_RESULT) return true;
+    const sn_op *def = storage->def;
+    if (def->kind != SN_OP_KERNEL || def->n_results != 1 || storage->uses.count != 1 || writes_over_operand(def))
+        return false;
+    for (int i = 0; i < def->n_operands; i++)
+        if (!is_made_of_globals(def->operands[i])) return false;
+    return true;
+}
+
+static bool may_wait(const sn_op *op) {
+    if (op->phase != SN_PHASE_UPDATE || op->n_results != 1) return false;
+    if (sn_is_view_op(op)) return true;
+    bool reduces = op->kind == SN_OP_REDUCE_SCATTER || op->kind == SN_OP_ALL_REDUCE;
+    if (reduces) return is_made_of_globals(op->operands[0]);
+    const sn_value *result = op->results[0];
+    const sn_op *reader = result->uses.count == 1 ? result->uses.data[0].op : NULL;
+    while (reader && sn_is_view_op(reader))
+        reader = reader->results[0]->uses.count == 1 ? reader->results[0]->uses.data[0].op : NULL;
+    bool for_sum = reader && (reader->kind == SN_OP_REDUCE_SCATTER || reader->kind == SN_OP_ALL_REDUCE);
+    return for_sum && op->kind == SN_OP_KERNEL && is_made_of_globals(op->results[0]);
+}
+
+static sn_op *first_reader(const sn_op *op) {
+    for (sn_op *at = op->next; at; at = at->next)
+        for (int i = 0; i < at->n_operands; i++)
+            if (at->operands[i] == op->results[0]) return at;
+    return NULL;
+}
+
+static bool is_overwritten_before(const sn_op *op, const sn_op *end) {
+    for (const sn_op *at = op->next; at && at != end; at = at->next)
+        for (int i = 0; i < op->n_operands; i++) {
+            const sn_value *storage = sn_owner_of(op->operands[i]);
+            if (storage->kind == SN_VALUE_GLOBAL && writes_global(at, storage)) return true;
+        }
+    return false;
+}
+
+void sn_delay_reductions(sn_func *func) {
+    for (sn_op *op = func->last, *previous; op; op = previous) {
+        previous = op->prev;
+        sn_op *reader = may_wait(op) ? first_reader(op) : NULL;
+        if (reader && reader != op->next && !is_overwritten_before(op, reader)) sn_op_move_before(op, reader);
+    }
 }
 
 static void move_behind(sn_op *op, sn_op *last) {
