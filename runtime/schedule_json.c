@@ -343,6 +343,38 @@ static void write_records(const table *of, list records, int indent, sn_str *out
     sn_str_putc(out, ']');
 }
 
+static void write_word(const field *f, const void *at, sn_str *out) {
+    unsigned word;
+    memcpy(&word, at, sizeof word);
+    SN_CHECK(word < f->n);
+    sn_str_quote(out, f->words[word]);
+}
+
+// Zeros at the end are left out.
+static void write_array(const field *f, const int64_t *items, sn_str *out) {
+    size_t count = f->n;
+    while (count && items[count - 1] == 0) count--;
+    write_ints(items, count, out);
+}
+
+static void write_texts(list texts, sn_str *out) {
+    sn_str_putc(out, '[');
+    for (size_t i = 0; i < texts.count; i++) {
+        sn_str_puts(out, i ? ",\n  " : "\n  ");
+        write_text(((const char *const *)texts.items)[i], out);
+    }
+    sn_str_putc(out, ']');
+}
+
+static void write_views(list views, sn_str *out) {
+    sn_str_putc(out, '[');
+    for (size_t i = 0; i < views.count; i++) {
+        if (i) sn_str_putc(out, ',');
+        write_view((const sn_view *)views.items + i, out);
+    }
+    sn_str_putc(out, ']');
+}
+
 static void write_field(const field *f, const void *at, int indent, sn_str *out) {
     switch (f->type) {
     case INT:
@@ -357,47 +389,24 @@ static void write_field(const field *f, const void *at, int indent, sn_str *out)
     case TEXT:
         write_text(*(const char *const *)at, out);
         break;
-    case WORD: {
-        unsigned word;
-        memcpy(&word, at, sizeof word);
-        SN_CHECK(word < f->n);
-        sn_str_quote(out, f->words[word]);
+    case WORD:
+        write_word(f, at, out);
         break;
-    }
     case VIEW:
         write_view(at, out);
         break;
-    case ARRAY: {
-        size_t count = f->n;
-        while (count && ((const int64_t *)at)[count - 1] == 0) count--;
-        write_ints(at, count, out);
+    case ARRAY:
+        write_array(f, at, out);
         break;
-    }
-    case DIMS: {
-        list l = list_at(at);
-        write_ints(l.items, l.count, out);
+    case DIMS:
+        write_ints(list_at(at).items, list_at(at).count, out);
         break;
-    }
-    case TEXTS: {
-        list l = list_at(at);
-        sn_str_putc(out, '[');
-        for (size_t i = 0; i < l.count; i++) {
-            sn_str_puts(out, i ? ",\n  " : "\n  ");
-            write_text(((const char *const *)l.items)[i], out);
-        }
-        sn_str_putc(out, ']');
+    case TEXTS:
+        write_texts(list_at(at), out);
         break;
-    }
-    case VIEWS: {
-        list l = list_at(at);
-        sn_str_putc(out, '[');
-        for (size_t i = 0; i < l.count; i++) {
-            if (i) sn_str_putc(out, ',');
-            write_view((const sn_view *)l.items + i, out);
-        }
-        sn_str_putc(out, ']');
+    case VIEWS:
+        write_views(list_at(at), out);
         break;
-    }
     case RECORD:
         write_record(f->table, at, indent, out);
         break;
