@@ -5,6 +5,7 @@
 #include "passes/memory/remat_structure.h"
 
 #include "base/map.h"
+#include "passes/partition/crossing.h"
 
 #include <string.h>
 
@@ -41,19 +42,7 @@ static line list_ops(sn_func *func, const bool *skip, sn_arena *arena) {
         l.signature[l.n] = signature_of(op);
         place[op->mark] = ++l.n;
     }
-    for (int i = 0; i < l.n; i++) {
-        for (int r = 0; r < l.op[i]->n_results; r++) {
-            const sn_value *value = l.op[i]->results[r];
-            int last = i;
-            for (size_t u = 0; u < value->uses.count; u++) {
-                const sn_op *user = value->uses.data[u].op;
-                if (user->phase == SN_PHASE_FORWARD && place[user->mark] - 1 > last) last = place[user->mark] - 1;
-            }
-            l.crossing[i + 1] += (double)sn_type_bytes(value->type);
-            l.crossing[last + 1] -= (double)sn_type_bytes(value->type);
-        }
-    }
-    for (int i = 1; i <= l.n; i++) l.crossing[i] += l.crossing[i - 1];
+    sn_crossing_bytes(func, place, l.n, NULL, l.crossing);
     return l;
 }
 

@@ -8,6 +8,8 @@
 // the places that operands come from, relative to the block.
 #include "passes/partition/blocks.h"
 
+#include "passes/partition/crossing.h"
+
 #include <string.h>
 
 enum { WINDOW = 3, MOST_BLOCKS = 400, BLOCK_NODES = 64 }; // BLOCK_NODES: more of them are no block
@@ -102,26 +104,21 @@ static void mark_data(finder *f, const sn_func *func) {
     }
 }
 
-// A value crosses every cut between its definition and its last forward use.
 static void measure_cuts(finder *f) {
-    double *change = SN_NEW_N(f->arena, double, f->n_groups + 2);
-    int *last = SN_NEW_N(f->arena, int, f->out->value_count);
-    for (int g = 0; g < f->n_groups; g++)
-        for (int i = 0; i < f->groups[g].n_forward; i++)
-            for (int o = 0; o < f->groups[g].forward[i]->n_operands; o++)
-                last[f->groups[g].forward[i]->operands[o]->id] = g;
+    const sn_func *func = f->out->micro;
+    uint32_t n = 0;
+    SN_FOR_OPS(op, func) op->mark = n++;
+    int *place = SN_NEW_N(f->arena, int, n + 1);
+    bool *counts = SN_NEW_N(f->arena, bool, n + 1);
     for (int g = 0; g < f->n_groups; g++)
         for (int i = 0; i < f->groups[g].n_forward; i++) {
             const sn_op *op = f->groups[g].forward[i];
-            for (int r = 0; r < op->n_results; r++) {
-                const sn_value *value = op->results[r];
-                if (!f->from_data[value->id] || last[value->id] <= g) continue;
-                change[g + 1] += (double)sn_type_bytes(value->type);
-                change[last[value->id] + 1] -= (double)sn_type_bytes(value->type);
-            }
+            place[op->mark] = g + 1;
+            counts[op->mark] = op->n_results && f->from_data[op->results[0]->id];
         }
-    f->crossing = change;
-    for (int g = 1; g <= f->n_groups; g++) change[g] += change[g - 1];
+    f->crossing = SN_NEW_N(f->arena, double, f->n_groups + 2);
+    sn_crossing_bytes(func, place, f->n_groups, counts, f->crossing);
+    SN_FOR_OPS(op, func) op->mark = 0;
 }
 
 // Whether a cut may stand before group g: nothing near it is cheaper to cut.

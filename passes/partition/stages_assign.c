@@ -2,6 +2,7 @@
 
 #include "base/options.h"
 #include "passes/cost/cost.h"
+#include "passes/partition/crossing.h"
 #include "passes/pass.h"
 
 #include <math.h>
@@ -70,35 +71,22 @@ typedef struct weights { // by node, from 0
     double *crossing;    // bytes of activations that cross a cut before it
 } weights;
 
-static void add_crossing(const sn_node_stages *nodes, const sn_op *op, int at, double *change) {
-    for (int r = 0; r < op->n_results; r++) {
-        const sn_value *value = op->results[r];
-        int last = at;
-        for (size_t u = 0; u < value->uses.count; u++) {
-            const sn_op *user = value->uses.data[u].op;
-            int node = user->phase == SN_PHASE_FORWARD ? node_of(nodes, user) : 0;
-            if (node > last) last = node;
-        }
-        change[at] += (double)sn_type_bytes(value->type); // crosses the cuts before nodes at … last - 1, from 0
-        change[last] -= (double)sn_type_bytes(value->type);
-    }
-}
-
 static weights weigh(const sn_func *func, const bool *anywhere, const sn_node_stages *nodes, sn_arena *arena) {
     size_t n = (size_t)nodes->n_nodes + 2;
     weights w = {SN_NEW_N(arena, double, n), SN_NEW_N(arena, double, n)};
     sn_arena scratch = {0};
+    int *place = SN_NEW_N(arena, int, func->n_ops + 1);
+    bool *counts = SN_NEW_N(arena, bool, func->n_ops + 1);
     SN_FOR_OPS(op, func) {
         int node = node_of(nodes, op);
+        counts[op->mark] = !anywhere[op->mark];
+        if (op->phase == SN_PHASE_FORWARD) place[op->mark] = node;
         if (!node) continue;
         w.work[node - 1] += sn_op_work(op, &scratch).flops;
         sn_arena_free(&scratch);
-        if (op->phase == SN_PHASE_FORWARD && !anywhere[op->mark]) add_crossing(nodes, op, node, w.crossing);
     }
-    for (int i = 0; i < nodes->n_nodes; i++) {
-        w.work[i] += 1; // nodes of no arithmetic are something, too
-        if (i) w.crossing[i] += w.crossing[i - 1];
-    }
+    for (int i = 0; i < nodes->n_nodes; i++) w.work[i] += 1; // nodes of no arithmetic are something, too
+    sn_crossing_bytes(func, place, nodes->n_nodes, counts, w.crossing);
     return w;
 }
 
