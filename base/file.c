@@ -46,23 +46,43 @@ static void forget(sn_atomic_file *file) {
     *file = (sn_atomic_file){0};
 }
 
+// A rename would put a plain file in the place of a device or a pipe.
+static bool is_special(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+// And of a symbolic link, /dev/stdout say: what it leads to is written.
+static char *target_of(const char *path) {
+    char *real = realpath(path, NULL);
+    sn_str target = {0};
+    sn_str_puts(&target, real ? real : path);
+    free(real); // of libc, not of sn_alloc
+    return target.data;
+}
+
+static int open_temporary(char *name) {
+    int fd = mkstemp(name);
+    if (fd < 0) return fd;
+    mode_t mask = umask(0);
+    umask(mask);
+    fchmod(fd, 0666 & ~mask);
+    return fd;
+}
+
 sn_status sn_atomic_open(const char *path, sn_atomic_file *out) {
-    sn_str temporary = {0}, copy = {0};
-    sn_str_printf(&temporary, "%s.tmp.XXXXXX", path);
-    sn_str_puts(&copy, path);
-    int fd = mkstemp(temporary.data);
-    FILE *stream = NULL;
-    sn_status status = SN_OK;
-    if (fd < 0) {
-        status = sn_status_errno("cannot write '%s'", path);
+    sn_atomic_file file = {.path = target_of(path)};
+    int fd;
+    if (is_special(path)) {
+        fd = open(path, O_WRONLY | O_CLOEXEC);
     } else {
-        mode_t mask = umask(0);
-        umask(mask);
-        fchmod(fd, 0666 & ~mask);
-        stream = fdopen(fd, "wb");
-        if (!stream) status = sn_status_errno("cannot write '%s'", path);
+        sn_str temporary = {0};
+        sn_str_printf(&temporary, "%s.tmp.XXXXXX", file.path);
+        file.temporary = temporary.data;
+        fd = open_temporary(file.temporary);
     }
-    sn_atomic_file file = {stream, copy.data, temporary.data};
+    if (fd >= 0) file.stream = fdopen(fd, "wb");
+    sn_status status = file.stream ? SN_OK : sn_status_errno("cannot write '%s'", path);
     if (status) {
         if (fd >= 0) close(fd);
         forget(&file);
@@ -73,12 +93,13 @@ sn_status sn_atomic_open(const char *path, sn_atomic_file *out) {
 }
 
 sn_status sn_atomic_commit(sn_atomic_file *file) {
-    bool failed = fflush(file->stream) != 0 || ferror(file->stream) || fsync(fileno(file->stream)) != 0;
+    bool failed = fflush(file->stream) != 0 || ferror(file->stream) ||
+                  (file->temporary && fsync(fileno(file->stream)) != 0); // pipes have nothing to flush
     sn_status status = failed ? sn_status_errno("cannot write '%s'", file->path) : SN_OK;
     if (fclose(file->stream) != 0 && !status) status = sn_status_errno("cannot write '%s'", file->path);
-    if (!status && rename(file->temporary, file->path) != 0)
+    if (!status && file->temporary && rename(file->temporary, file->path) != 0)
         status = sn_status_errno("cannot rename to '%s'", file->path);
-    if (status) unlink(file->temporary);
+    if (status && file->temporary) unlink(file->temporary);
     forget(file);
     return status;
 }
@@ -86,7 +107,7 @@ sn_status sn_atomic_commit(sn_atomic_file *file) {
 void sn_atomic_discard(sn_atomic_file *file) {
     if (!file->stream) return;
     fclose(file->stream);
-    unlink(file->temporary);
+    if (file->temporary) unlink(file->temporary);
     forget(file);
 }
 

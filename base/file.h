@@ -16,10 +16,11 @@ SN_MUST_USE sn_status sn_file_map(const char *path, sn_mapped_file *out);
 void sn_file_unmap(sn_mapped_file *file);
 
 // A file under a temporary name beside `path`; commit flushes to disk and renames, discard removes it. A failed write
-// is reported by commit at the latest.
+// is reported by commit at the latest. What is no plain file (a pipe, /dev/null) is written in its place, and what a
+// symbolic link leads to in the link's.
 typedef struct sn_atomic_file {
     FILE *stream;
-    char *path, *temporary;
+    char *path, *temporary; // no temporary: `path` itself is written
 } sn_atomic_file;
 SN_MUST_USE sn_status sn_atomic_open(const char *path, sn_atomic_file *out);
 SN_MUST_USE sn_status sn_atomic_commit(sn_atomic_file *file); // closes it in any case

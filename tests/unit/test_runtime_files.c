@@ -5,6 +5,7 @@
 #include "runtime/options.h"
 #include "runtime/package.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,6 +139,35 @@ static void a_discarded_file_leaves_nothing(void **state) {
     sn_file_unmap(&file);
 }
 
+// A rename would have replaced the pipe, or the link, by a plain file.
+static void pipes_and_links_stay_what_they_are(void **state) {
+    (void)state;
+    char pipe_path[80], link_path[80], text[8] = "";
+    snprintf(pipe_path, sizeof pipe_path, "%s.pipe", path);
+    snprintf(link_path, sizeof link_path, "%s.link", path);
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    int fd = open(pipe_path, O_RDWR); // with a reader, opening it to write does not wait
+    assert_true(fd >= 0);
+    must(sn_file_write(pipe_path, "through", 7));
+    assert_int_equal(read(fd, text, 7), 7);
+    assert_string_equal(text, "through");
+    close(fd);
+    struct stat info;
+    assert_int_equal(lstat(pipe_path, &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
+    assert_int_equal(unlink(pipe_path), 0);
+
+    assert_int_equal(symlink(path, link_path), 0);
+    must(sn_file_write(link_path, "linked", 6));
+    assert_int_equal(lstat(link_path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(unlink(link_path), 0);
+    sn_mapped_file file;
+    must(sn_file_map(path, &file));
+    assert_memory_equal(file.data, "linked", 6);
+    sn_file_unmap(&file);
+}
+
 static void packages_read_back(void **state) {
     (void)state;
     char out[80];
@@ -226,6 +256,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(tensors_read_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(hostile_headers_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_discarded_file_leaves_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pipes_and_links_stay_what_they_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(packages_read_back, set_up, tear_down),
         cmocka_unit_test(options_parse),
         cmocka_unit_test(learning_rates),
