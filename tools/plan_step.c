@@ -36,8 +36,11 @@ static bool make_build_line(sn_plan_step *s, const char *path, const char *model
     add_word(s, &line, sn_arena_printf(&s->arena, "--plan=%s", path));
     for (size_t i = 0; i < options->given.count; i++) {
         const struct sn_option_given *given = &options->given.data[i];
-        if (is_passed_on(given->spec->name))
-            add_word(s, &line, sn_arena_printf(&s->arena, "--%s=%s", given->spec->name, given->text));
+        if (!is_passed_on(given->spec->name)) continue;
+        bool is_flag = given->spec->type == SN_OPTION_FLAG;
+        add_word(
+            s, &line,
+            sn_arena_printf(&s->arena, "--%s%s%s", given->spec->name, is_flag ? "" : "=", is_flag ? "" : given->text));
     }
     int status;
     bool good = sn_command_parse(SN_COMMAND_COMPILE, (int)line.count, line.data, &s->build, &status);

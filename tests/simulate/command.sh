@@ -31,6 +31,7 @@ plan zero_bubble.json 2 pp=2,schedule=zero-bubble,microbatches=4
 for plan in pipeline mixed interleaved zero_bubble; do
     expect 0 '^step .* ranks: ' "$sennit" simulate $plan.json --trace $plan.trace
     good "$check_trace" $plan.trace 'predicted rank 0 ' 'predicted rank 1 '
+    expect 0 '^step .* ranks: ' "$sennit" simulate $plan.json --remarks
     "$sennit" simulate $plan.json --json >$plan.out
     # works + communicates + waits = the step
     awk -v step="$(value step_seconds <$plan.out)" '
