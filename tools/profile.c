@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { ROUNDS = 3 }; // in which plans are measured
+
 static void show(const char *what, size_t done, size_t all) {
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K%s %zu of %zu", what, done + 1, all);
 }
@@ -20,22 +22,41 @@ static void show_nothing_more(void) {
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The median over its rounds of what an instruction took in a plan: plans[round * n + plan]. False where it was never
+// measured. A run's step is compared by its median too: the least would promise what a machine that others also use
+// does not keep.
+static bool median_of(const json_t *plans, size_t n, size_t plan, const char *name, int crowded, double *median) {
+    double values[ROUNDS];
+    size_t count = 0;
+    for (size_t k = plan; k < json_array_size(plans); k += n) {
+        const json_t *value = json_array_get(json_object_get(json_array_get(plans, k), name), (size_t)crowded);
+        if (json_is_real(value)) values[count++] = json_real_value(value);
+    }
+    qsort(values, count, sizeof *values, ascending);
+    if (count) *median = values[count / 2];
+    return count > 0;
+}
+
 // The mean over the plans that have an instruction: what it finds in the caches differs from one to another.
-static void merge(const json_t *plans, json_t *instructions) {
-    for (size_t p = 0; p < json_array_size(plans); p++) {
+static void merge(const json_t *plans, size_t n, json_t *instructions) {
+    for (size_t k = 0; k < json_array_size(plans); k++) {
         const char *name;
         json_t *pair;
-        json_object_foreach(json_array_get(plans, p), name, pair) {
-            double sum[2] = {0}, n[2] = {0};
+        json_object_foreach(json_array_get(plans, k), name, pair) {
             if (json_object_get(instructions, name)) continue;
-            for (size_t q = p; q < json_array_size(plans); q++) {
-                for (size_t c = 0; c < 2; c++) {
-                    const json_t *value = json_array_get(json_object_get(json_array_get(plans, q), name), c);
-                    if (json_is_real(value)) sum[c] += json_real_value(value), n[c]++;
-                }
-            }
             json_t *mean = json_array();
-            for (int c = 0; c < 2; c++) json_array_append_new(mean, n[c] > 0 ? json_real(sum[c] / n[c]) : json_null());
+            for (int c = 0; c < 2; c++) {
+                double sum = 0, value;
+                int have = 0;
+                for (size_t plan = 0; plan < n; plan++)
+                    if (median_of(plans, n, plan, name, c, &value)) sum += value, have++;
+                json_array_append_new(mean, have ? json_real(sum / have) : json_null());
+            }
             json_object_set_new(instructions, name, mean);
         }
     }
@@ -55,21 +76,20 @@ static bool measure_plan(const sn_plan_step *plan, const char *path, double seco
 // Each plan in several rounds, apart in time: other work comes in bursts.
 static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *instructions) {
     bool quick = sn_options_has(options, "quick"), good = true;
-    size_t n = options->arguments.count, rounds = quick ? 1 : 3, made = 0;
+    size_t n = options->arguments.count, rounds = quick ? 1 : ROUNDS, made = 0;
     sn_plan_step *steps = sn_alloc((n + 1) * sizeof *steps);
     json_t *plans = json_array();
-    for (; made < n && good; made++) {
-        json_array_append_new(plans, json_object());
+    for (; made < n && good; made++)
         good = sn_plan_step_make(options->arguments.data[made], NULL, options, diags, &steps[made]);
-    }
     for (size_t k = 0; k < rounds * n && good; k++) {
         show("plan", k, rounds * n);
-        good = measure_plan(&steps[k % n], options->arguments.data[k % n], 0.1, diags, json_array_get(plans, k % n)) &&
+        json_array_append_new(plans, json_object());
+        good = measure_plan(&steps[k % n], options->arguments.data[k % n], 0.1, diags, json_array_get(plans, k)) &&
                !sn_workplace_stopped();
     }
     for (size_t i = 0; i < made; i++) sn_plan_step_free(&steps[i]);
     sn_free(steps);
-    merge(plans, instructions);
+    if (good) merge(plans, n, instructions);
     json_decref(plans);
     return good;
 }

@@ -411,18 +411,12 @@ static void start_twins(class_bench *c, long n, pid_t *twins) {
     }
 }
 
-// [alone, crowded], null where it was not measured. Of several rounds' figures the least: whatever else the machine did
-// made the others longer.
-static void keep_least(json_t *instructions, const sn_map_entry *entry, bool crowded) {
+// [alone, crowded], null where it was not measured.
+static void keep_mean(json_t *instructions, const sn_map_entry *entry, bool crowded) {
     const tally *t = entry->value;
-    double mean = t->sum / (double)t->n;
-    json_t *pair = json_object_get(instructions, entry->key);
-    if (!pair) {
-        pair = json_pack("[n, n]");
-        json_object_set_new(instructions, entry->key, pair);
-    }
-    const json_t *before = json_array_get(pair, crowded);
-    if (json_is_null(before) || json_number_value(before) > mean) json_array_set_new(pair, crowded, json_real(mean));
+    json_t *pair = json_pack("[n, n]");
+    json_array_set_new(pair, crowded, json_real(t->sum / (double)t->n));
+    json_object_set_new(instructions, entry->key, pair);
 }
 
 sn_status sn_profile_measure_plan(const sn_schedules *schedules, const sn_kernels *kernels, double seconds,
@@ -449,7 +443,7 @@ sn_status sn_profile_measure_plan(const sn_schedules *schedules, const sn_kernel
         if (!status) add_samples(&c, signatures, &tallies, &arena);
         close_class(&c);
     }
-    for (size_t i = 0; i < tallies.count; i++) keep_least(instructions, &tallies.entries[i], crowded);
+    for (size_t i = 0; i < tallies.count; i++) keep_mean(instructions, &tallies.entries[i], crowded);
     sn_map_free(&tallies);
     sn_free(library);
     sn_arena_free(&arena);

@@ -14,8 +14,8 @@ SN_MUST_USE sn_status sn_profile_measure_kinds(bool quick, sn_profile_progress p
 double sn_profile_measure_turn(void);
 // What is left of the work that the cores get done when two processes take turns on each: caches are filled again.
 double sn_profile_measure_sharing(void);
-// Adds the instructions of a plan's training step to the profile's "instructions": each program of each rank class is
-// run on one core, without its communication; with more ranks than one, while other processes keep the other cores as
-// busy.
+// Adds the instructions of a plan's training step to an empty object in the form of the profile's "instructions": each
+// program of each rank class is run on one core, without its communication; with more ranks than one, while other
+// processes keep the other cores as busy.
 SN_MUST_USE sn_status sn_profile_measure_plan(const sn_schedules *schedules, const sn_kernels *kernels, double seconds,
                                               json_t *instructions);
