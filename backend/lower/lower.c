@@ -1,6 +1,7 @@
 #include "backend/lower/lower.h"
 
 #include "backend/lower/schedule.h"
+#include "base/alloc.h"
 
 static int64_t at_least_one(int64_t count) {
     return count > 0 ? count : 1;
@@ -40,7 +41,7 @@ void sn_lowering_begin(sn_lowering *lowering, int64_t grid) {
     const sn_func *body = lowering->body;
     sn_kir *k = lowering->l.k = sn_kir_new(lowering->name, grid);
     set_origin(k, lowering->op);
-    bool tied[256] = {0};
+    bool *tied = sn_alloc(body->args.count + 1);
     for (size_t i = 0; i < body->results.count; i++)
         if (tied_to(lowering->op, i) >= 0) tied[tied_to(lowering->op, i)] = true;
     for (size_t i = 0; i < body->args.count; i++) {
@@ -49,6 +50,7 @@ void sn_lowering_begin(sn_lowering *lowering, int64_t grid) {
             sn_kir_param(k, sn_arena_printf(&k->arena, "in%zu", i), arg->type.dtype,
                          at_least_one(sn_type_count(arg->type)), tied[i] ? SN_KIR_UPDATE : SN_KIR_READ);
     }
+    sn_free(tied);
     for (size_t i = 0; i < body->results.count; i++) {
         int64_t operand = tied_to(lowering->op, i);
         sn_type type = body->results.data[i]->type;
@@ -85,7 +87,6 @@ static bool check(const sn_func *body, sn_diags *diags) {
 sn_kir *sn_lower_kernel(const sn_op *op, const char *name, sn_diags *diags) {
     const sn_func *body = sn_op_func(op, "body");
     if (!check(body, diags)) return NULL;
-    SN_CHECK(body->args.count < 256);
     sn_arena arena = {0};
     sn_lowering lowering = {.op = op,
                             .body = body,

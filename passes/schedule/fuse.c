@@ -318,6 +318,7 @@ static void place_views(fusion *f) {
 
 void sn_fuse_function(sn_func *func, const sn_pass_context *context, sn_map *bodies) {
     sn_split_reductions(func);
+    sn_split_concats(func);
     store_what_leaves(func);
     fusion f = {.func = func, .context = context};
     sn_arena arena = {0};

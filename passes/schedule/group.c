@@ -7,8 +7,11 @@
 // received here, and a group with members on both sides would wait for itself.
 #include "passes/schedule/group.h"
 
+#include "passes/schedule/fuse.h"
+
 enum {
     MAX_MEMBERS = 96,
+    MAX_READS = 3 * SN_MAX_CONE, // what one op reads at most; with results, a GPU's 4 KB of parameters are not filled
     MAX_DEPS = 256,
     MAX_INLINE_COST = 24,
     MAX_INLINE_LEAVES = 3,
@@ -68,6 +71,21 @@ static void add_deps(const sn_grouping *g, const sn_value *value, deps *d) {
         d->overflow = true;
     else
         d->unit[d->n++] = unit;
+}
+
+// Stored values outside `unit` that `value` is made from.
+static int reads_of_value(const sn_grouping *g, int unit, const sn_value *value) {
+    if (value->kind != SN_VALUE_RESULT) return 1;
+    if (!sn_is_inlined(g, value->def)) return resolve(g, g->unit_of[value->def->mark]) != unit;
+    int reads = 0;
+    for (int i = 0; i < value->def->n_operands; i++) reads += reads_of_value(g, unit, value->def->operands[i]);
+    return reads;
+}
+
+static int reads_of(const sn_grouping *g, int unit, const sn_op *op) {
+    int reads = 0;
+    for (int i = 0; i < op->n_operands; i++) reads += reads_of_value(g, unit, op->operands[i]);
+    return reads;
 }
 
 // How an element of a value is addressed from the coordinates of the op that reads it (dims of `space`).
@@ -213,6 +231,7 @@ static bool joint_domain(const sn_unit *unit, const sn_op *op, sn_domain *out) {
 static bool may_join(const sn_grouping *g, int unit, const sn_op *op, const deps *d, sn_domain *domain) {
     const sn_unit *u = &g->units[unit];
     if (u->outside || u->closed || u->phase != op->phase || u->members.count >= MAX_MEMBERS) return false;
+    if (u->reads + reads_of(g, unit, op) > MAX_READS) return false;
     if (!joint_domain(u, op, domain) || op_touches(g, unit, domain, op) == TOUCH_BAD) return false;
     for (int i = 0; i < d->n; i++)
         if (d->unit[i] != unit && has_bit(g->units[d->unit[i]].ancestors, unit)) return false;
@@ -227,6 +246,7 @@ static void pass_on_ancestors(sn_grouping *g, int unit) {
 
 static void join(sn_grouping *g, int unit, sn_op *op, const deps *d) {
     sn_unit *u = &g->units[unit];
+    u->reads += reads_of(g, unit, op);
     sn_vec_push(&u->members, op);
     g->unit_of[op->mark] = unit;
     for (int i = 0; i < d->n; i++) {
@@ -242,7 +262,7 @@ static bool merge(sn_grouping *g, int into, int from) {
     sn_unit *a = &g->units[into], *b = &g->units[from];
     const sn_domain *domain = sn_domain_has_reduced(&b->domain) ? &b->domain : &a->domain;
     if (b->outside || b->closed || a->phase != b->phase || a->members.count + b->members.count > MAX_MEMBERS ||
-        !unit_fits(a, domain) || !unit_fits(b, domain))
+        a->reads + b->reads > MAX_READS || !unit_fits(a, domain) || !unit_fits(b, domain))
         return false;
     for (int v = 0; v < g->n_units; v++) {
         if (v == into || v == from || g->units[v].merged_into >= 0) continue;
@@ -252,6 +272,7 @@ static bool merge(sn_grouping *g, int into, int from) {
     }
     a->domain = *domain;
     for (size_t i = 0; i < b->members.count; i++) sn_vec_push(&a->members, b->members.data[i]);
+    a->reads += b->reads;
     unite(g, a->ancestors, b->ancestors);
     clear_bit(a->ancestors, into);
     clear_bit(a->ancestors, from);

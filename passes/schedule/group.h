@@ -11,6 +11,7 @@ typedef struct sn_unit {
     bool closed;             // takes no more members
     sn_domain domain;
     sn_phase phase;
+    int reads;           // operands of its kernel, at most: one read by several members counts for each
     uint64_t *ancestors; // bit set of units
     int merged_into;     // -1: none
 } sn_unit;

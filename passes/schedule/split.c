@@ -2,8 +2,10 @@
 //
 //     %s = reduce_sum(%x) <axes=[0,1]> : f32[]            %x: f32[50257,768]
 //  -> %r = reshape(%x) : f32[50257,768];  %p = reduce_sum(%r) <axes=[1]> : f32[50257];  %s = reduce_sum(%p) <axes=[0]>
+#include "base/alloc.h"
 #include "ir/build.h"
 #include "passes/schedule/fuse.h"
+#include "passes/schedule/op_class.h"
 
 enum { LARGE = 32 << 10, MIN_PARTS = 8, MAX_PARTS = 64 };
 
@@ -82,5 +84,51 @@ void sn_split_reductions(sn_func *func) {
             split_whole(&b, op);
         else
             split_columns(&b, op);
+    }
+}
+
+// Stored values that `value` is put together from; marks say it of the ops before.
+static uint32_t cone_of(const sn_value *value) {
+    bool inlined = value->kind == SN_VALUE_RESULT && sn_op_class_of(value->def->kind) == SN_CLASS_INDEX;
+    return inlined ? value->def->mark : 1;
+}
+
+static uint32_t cones_of(int n, sn_value *const *values) {
+    uint32_t cones = 0;
+    for (int i = 0; i < n; i++) cones += cone_of(values[i]);
+    return cones;
+}
+
+// concat(v1, ..., v400) -> concat(copy(concat(v1, ..., v128)), ...), until it reads few enough.
+static void split_concat(sn_builder *b, sn_op *op) {
+    int axis = (int)sn_op_int(op, "axis"), n = op->n_operands;
+    sn_value **parts = sn_alloc(sizeof *parts * (size_t)n);
+    for (int i = 0; i < n; i++) parts[i] = op->operands[i];
+    while (n > 1 && cones_of(n, parts) > SN_MAX_CONE) {
+        int fewer = 0;
+        for (int first = 0, end; first < n; first = end) {
+            uint32_t cones = cone_of(parts[first]);
+            for (end = first + 1; end < n && cones + cone_of(parts[end]) <= SN_MAX_CONE; end++)
+                cones += cone_of(parts[end]);
+            sn_value *part = end - first > 1 ? sn_build_concat(b, end - first, parts + first, axis) : parts[first];
+            parts[fewer++] = cones > 1 ? sn_build_unary(b, SN_OP_COPY, part) : part;
+        }
+        n = fewer;
+    }
+    sn_value *whole = n > 1 ? sn_build_concat(b, n, parts, axis) : parts[0];
+    if (whole->kind == SN_VALUE_RESULT) whole->def->mark = cones_of(n, parts);
+    sn_value_replace(op->results[0], whole);
+    sn_op_erase(op);
+    sn_free(parts);
+}
+
+// The norm of all gradients of a deep model reads hundreds of sums. A kernel with so many operands would exceed the 4
+// KB that CUDA has for parameters (CUDA C++ Programming Guide, "Function Parameters").
+void sn_split_concats(sn_func *func) {
+    SN_FOR_OPS_SAFE(op, func) {
+        if (sn_op_class_of(op->kind) != SN_CLASS_INDEX) continue;
+        op->mark = cones_of(op->n_operands, op->operands);
+        sn_builder b = {func, op, op->origin, op->phase};
+        if (op->kind == SN_OP_CONCAT && op->mark > SN_MAX_CONE) split_concat(&b, op);
     }
 }

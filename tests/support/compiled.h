@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_ARGS = 24, MOST_RESULTS = 64 };
+enum { MOST_ARGS = 512, MOST_RESULTS = 64, MOST_PARAMETERS = 4096 / 8 /* of a CUDA kernel */ };
 
 // Values in [low, high): a grid in random order, so that neighbours differ.
 static inline sn_tensor random_tensor(sn_type type, double low, double high, uint64_t seed) {
@@ -91,6 +91,8 @@ static inline sn_jit *compare_function(const char *name, sn_module *module, cons
         fail_msg("%s does not compile", name);
     }
     if (getenv("SENNIT_DUMP")) dump(jit);
+    for (size_t i = 0; i < sn_jit_kernels(jit)->n; i++)
+        assert_in_range(sn_jit_kernels(jit)->kirs[i]->n_params, 1, MOST_PARAMETERS - 1);
     sn_jit_host host = host_of(device);
     sn_status status = sn_jit_start(jit, &host);
     for (int run = 0; run < runs && !status; run++) {

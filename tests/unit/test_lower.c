@@ -35,6 +35,35 @@ static void test_pointwise(void **state) {
     assert_int_equal(check_module("bias and gelu", g.module, -3, 3, 1), 1);
 }
 
+// A kernel reads at most as many operands as a GPU's parameters allow (see compare_function): the others' parts are
+// stored first.
+static void test_many_operands(void **state) {
+    (void)state;
+    graph g = new_graph();
+    sn_value *sum = arg(&g, SN_F32, 1, 5, 0, 0);
+    for (int i = 1; i < 400; i++) sum = sn_build_binary(&g.b, SN_OP_ADD, sum, arg(&g, SN_F32, 1, 5, 0, 0));
+    result(&g, sum);
+    assert_true(check_module("a sum of many", g.module, -1, 1, 20) > 1);
+}
+
+// The norm of all gradients of a deep model, which is made from a sum of squares per parameter.
+static void test_norm_of_many(void **state) {
+    (void)state;
+    static const int counts[] = {127, 129, 400};
+    for (int c = 0; c < 3; c++) {
+        graph g = new_graph();
+        sn_value *squares[400];
+        for (int i = 0; i < counts[c]; i++) {
+            sn_value *x = arg(&g, SN_F32, 1, 1, 0, 0);
+            squares[i] = i % 3 ? x : sn_build_unary(&g.b, SN_OP_ABS, x);
+        }
+        sn_value *all = sn_build_concat(&g.b, counts[c], squares, 0);
+        result(&g, sn_build_reduce(&g.b, SN_OP_REDUCE_SUM, all, 1, (int64_t[]){0}, false));
+        result(&g, sn_build_concat(&g.b, 2, (sn_value *[]){all, all}, 0));
+        assert_true(check_module("a norm of many", g.module, 0, 1, 20) > (counts[c] > 128));
+    }
+}
+
 static void test_matmul(void **state) {
     (void)state;
     graph g = new_graph();
@@ -68,10 +97,8 @@ static void test_layer_norm(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_pointwise), cmocka_unit_test(test_many_operands), cmocka_unit_test(test_norm_of_many),
+        cmocka_unit_test(test_matmul),    cmocka_unit_test(test_softmax),       cmocka_unit_test(test_layer_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
