@@ -70,7 +70,9 @@ static bool lower(sn_plan_step *s, sn_diags *diags) {
 bool sn_plan_step_make(const char *path, const char *model, const sn_options *options, sn_diags *diags,
                        sn_plan_step *out) {
     *out = (sn_plan_step){.plan = sn_plan_load(path, diags)};
-    return out->plan && make_build_line(out, path, model, options, diags) && lower(out, diags);
+    sn_plan plan; // read again by the build: what is wrong with the file itself is said before what it lacks
+    return out->plan && sn_plan_from_json(out->plan, path, diags, &out->arena, &plan) &&
+           make_build_line(out, path, model, options, diags) && lower(out, diags);
 }
 
 void sn_plan_step_free(sn_plan_step *s) {

@@ -100,7 +100,8 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
     }
     sn_str_printf(out, "\n  no plan is faster than ");
     sn_str_seconds(out, bound);
-    sn_str_printf(out, " (gap %.2f %%); %lld plans priced\n", step > 0 ? 100 * (step - bound) / step : 0,
+    sn_str_printf(out, " by the closed form (gap %.2f %%); %lld plans priced\n",
+                  step > 0 ? 100 * (step - bound) / step : 0,
                   (long long)json_integer_value(json_object_get(x, "candidates")));
     sn_str_puts(out, "  fullest device ");
     sn_str_bytes(out, real(x, "memory_bytes"));

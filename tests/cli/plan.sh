@@ -19,7 +19,7 @@ options="--loss softmax_cross_entropy:logits,labels --dim seq=32"
 plan=$tree/plan.json
 
 # found, written, explained
-expect 0 'no plan is faster than .* plans priced' "$sennit" plan "$model" $options --cluster local:4 --batch 16 -o "$plan"
+expect 0 'no plan is faster than .* by the closed form .* plans priced' "$sennit" plan "$model" $options --cluster local:4 --batch 16 -o "$plan"
 expect 0 '[GM]iB total' "$sennit" plan "$model" $options --cluster local:4 --batch 16
 expect 0 '"step_seconds"' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --json
 expect 0 'twice the memory' "$sennit" explain "$plan"

@@ -78,8 +78,18 @@ expect 0 'one rank of each class' "$sennit" simulate large.json
 expect 1 'E0405' "$sennit" simulate missing.json
 echo '{' >broken.json
 expect 1 'E0405.*line 2' "$sennit" simulate broken.json
-sed '/"made_from"/,/}/d' pipeline.json >bare.json
-expect 1 'E0453|E0405' "$sennit" simulate bare.json
+plain() { # plain CODE PLAN: a plan that does not say what it was made from
+    echo "$2" >plain.json
+    expect 1 "$1" "$sennit" simulate plain.json
+}
+plain E0453 '{"version": 2, "mesh": {"pp": 2}}'
+# what is wrong with the plan itself comes first
+plain 'E0402.*not a plan of version' '{"version": 99, "mesh": {"dp": 2}}'
+plain E0402 '{"version": 2}'
+plain E0402 '[]'
+plain "E0401.*'dp' is not usable" '{"version": 2, "mesh": {"dp": -2}}'
+plain "E0401.*'dp' is not usable" '{"version": 2, "mesh": {"dp": 1e30}}'
+plain 'E0403.*"zero" is not usable' '{"version": 2, "mesh": {"dp": 2}, "zero": 9}'
 expect 1 'E0414' "$sennit" simulate pipeline.json --profile pipeline.json
 expect 1 'E0829' "$sennit" simulate pipeline.json --measured run.trace
 expect 1 'E0829' "$sennit" simulate pipeline.json --trace t --measured pipeline.json
