@@ -393,6 +393,7 @@ typedef struct keeper {
     bool *needed;          // by a backward op
     bool *required;        // to compute what is needed again from contractions alone
     bool *available;
+    bool *held; // without rematerialisation
 } keeper;
 
 static const sn_value *root_of(const sn_value *value) {
@@ -454,8 +455,62 @@ static keeper keeper_of(sn_evaluator *e, const sn_class_table *t) {
     k.needed = SN_NEW_N(&e->scratch, bool, k.count);
     k.required = SN_NEW_N(&e->scratch, bool, k.count);
     k.available = SN_NEW_N(&e->scratch, bool, k.count);
+    k.held = SN_NEW_N(&e->scratch, bool, k.count);
     find_needed(&k, t);
     return k;
+}
+
+static const sn_value *viewed(const sn_value *value) {
+    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
+        value = value->def->operands[0];
+    return value;
+}
+
+static bool is_of_weights(const sn_class_table *t, const sn_op *op) {
+    for (int g = 0; g < t->block->n_groups; g++)
+        for (int i = 0; i < t->block->groups[g].n_backward; i++)
+            if (t->block->groups[g].backward[i] == op) return t->weight_only[g][i];
+    return false;
+}
+
+// What a pass of the weights' gradients makes itself: elementwise, of what the forward pass left.
+static bool is_of_forward(const sn_value *value) {
+    if (value->kind != SN_VALUE_RESULT || value->def->phase != SN_PHASE_BACKWARD) return true;
+    bool light = sn_op_has(value->def->kind, SN_TRAIT_POINTWISE | SN_TRAIT_VIEW) || sn_type_count(value->type) == 1;
+    for (int o = 0; light && o < value->def->n_operands && sn_type_count(value->type) > 1; o++)
+        light = is_of_forward(value->def->operands[o]);
+    return light;
+}
+
+// Where the gradients of parameters are a pass of their own, what they are made of waits for it: gradients of results,
+// and what the pass before it computed again.
+static void add_waiting(const sn_class_table *t, const keeper *k, const sn_value *value, double bytes,
+                        sn_block_cost *out) {
+    bool backward = value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_BACKWARD;
+    if (backward && (is_of_weights(t, value->def) || is_of_forward(value))) return;
+    if (!backward && (!is_local(k, value) || is_leaving(t, value))) return;
+    bool product = !backward && sn_block_op_is_heavy(value->def);
+    if (backward) out->waiting[SN_REMAT_NONE] += bytes;
+    if (backward || (k->held[value->id - k->first] && !product)) out->waiting[SN_REMAT_SELECTIVE] += bytes;
+    out->waiting[SN_REMAT_FULL] += bytes;
+}
+
+static void find_waiting(sn_evaluator *e, const sn_class_table *t, const ways *w, const keeper *k, sn_block_cost *out) {
+    SN_VEC(const sn_value *) seen = {0};
+    for (int g = 0; g < t->block->n_groups; g++) {
+        const sn_op_group *group = &t->block->groups[g];
+        sn_group_cut cut = group_cut(e, t, g, w);
+        for (int i = 0; i < group->n_backward; i++)
+            for (int o = 0; t->weight_only[g][i] && o < group->backward[i]->n_operands; o++) {
+                const sn_value *root = viewed(group->backward[i]->operands[o]);
+                bool is_new = true;
+                for (size_t v = 0; v < seen.count; v++) is_new &= seen.data[v] != root;
+                if (!is_new) continue;
+                sn_vec_push(&seen, root);
+                add_waiting(t, k, root, sn_group_operand_bytes(group, &cut, i, o), out);
+            }
+    }
+    sn_vec_free(&seen);
 }
 
 static void add_kept(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
@@ -472,10 +527,12 @@ static void add_kept(sn_evaluator *e, const sn_class_table *t, const ways *w, sn
                 if (k.required[at] && sn_block_op_is_heavy(op)) out->kept[SN_REMAT_SELECTIVE] += bytes;
                 if (!k.needed[at]) continue;
                 k.available[at] = true;
-                if (!is_made_again(&k, op)) out->kept[SN_REMAT_NONE] += bytes;
+                k.held[at] = !is_made_again(&k, op);
+                if (k.held[at]) out->kept[SN_REMAT_NONE] += bytes;
             }
         }
     }
+    find_waiting(e, t, w, &k, out);
     for (int remat = 0; remat < SN_REMAT_COUNT; remat++) out->kept[remat] += out->input;
 }
 

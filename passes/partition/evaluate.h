@@ -18,6 +18,7 @@ typedef struct sn_block_cost {
     double communication;                    // of all three
     double again[SN_REMAT_COUNT];            // seconds of recomputation
     double kept[SN_REMAT_COUNT];             // bytes that the backward pass needs of the forward pass
+    double waiting[SN_REMAT_COUNT];          // bytes that a separate pass of the weights' gradients needs of the other
     double working;                          // bytes: temporaries of the largest group
     double input;                            // bytes of what comes from the block before
     double parameters, gradients, optimizer; // bytes, before ZeRO

@@ -33,6 +33,16 @@ static const sn_op_cut *cut_of(const sn_strategy *strategy, bool backward, int i
     return backward ? &strategy->backward[index] : &strategy->forward[index];
 }
 
+// A rank with a part of the queries has its causal mask written out (localize_place.c), so that no key is left out.
+static void see_all_keys(shadows *s, const sn_op *op, sn_op *shadow) {
+    if (op->kind != SN_OP_ATTENTION && op->kind != SN_OP_ATTENTION_GRAD) return;
+    if (!sn_op_int(op, "causal") || shadow->operands[0]->type.dim[2] == op->operands[0]->type.dim[2]) return;
+    shadow->n_attrs = 2;
+    shadow->attrs = SN_NEW_N(s->arena, sn_attr, 2);
+    shadow->attrs[0] = sn_attr_float("scale", sn_op_float(op, "scale"));
+    shadow->attrs[1] = sn_attr_int("causal", 0);
+}
+
 static sn_op *shadow_op(shadows *s, const sn_op *op, const sn_group_cut *cut, bool backward, int index) {
     sn_op *shadow = SN_NEW(s->arena, sn_op);
     *shadow = *op;
@@ -49,6 +59,7 @@ static sn_op *shadow_op(shadows *s, const sn_op *op, const sn_group_cut *cut, bo
         const sn_value *value = result ? op->results[at] : op->operands[at];
         shadow->operands[v] = shadow_value(s, value, local_type(s, value->type, SN_AXIS_KINDS, dims, cut->parts));
     }
+    see_all_keys(s, op, shadow);
     return shadow;
 }
 
@@ -309,4 +320,12 @@ double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, i
     for (int a = 0; a < SN_AXIS_KINDS; a++) dims[a] = cut->strategy[a]->forward[op].result[result];
     return (double)sn_type_bytes(
         local_type(&s, group->forward[op]->results[result]->type, SN_AXIS_KINDS, dims, cut->parts));
+}
+
+double sn_group_operand_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int operand) {
+    shadows s = {NULL, true};
+    sn_cut dims[SN_AXIS_KINDS];
+    for (int a = 0; a < SN_AXIS_KINDS; a++) dims[a] = cut->strategy[a]->backward[op].operand[operand];
+    return (double)sn_type_bytes(
+        local_type(&s, group->backward[op]->operands[operand]->type, SN_AXIS_KINDS, dims, cut->parts));
 }

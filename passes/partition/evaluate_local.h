@@ -30,3 +30,5 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
                                   sn_arena *scratch);
 // Bytes of a result of a forward op of the group.
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result);
+// Bytes of an operand of a backward op of the group.
+double sn_group_operand_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int operand);

@@ -337,7 +337,8 @@ static double most_work(int n, const rank_column *columns, double seconds, doubl
 
 static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, double *working) {
     const sn_candidate *c = x->candidate;
-    double held = sn_candidate_in_flight(c, rank), speed = x->speed ? x->speed[rank] : 1;
+    double held = sn_candidate_in_flight(c, rank), waiting = sn_candidate_waiting(c, rank);
+    double speed = x->speed ? x->speed[rank] : 1;
     int n = 0;
     *working = INFINITY;
     for (int k = 0; k < x->blocks->n_classes; k++) {
@@ -349,7 +350,8 @@ static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, d
         double moved = 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
         *working = fmin(*working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
-            out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved, state + held * cost->kept[r]};
+            out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved,
+                                     state + held * cost->kept[r] + waiting * cost->waiting[r]};
     }
     return n;
 }

@@ -15,7 +15,7 @@
 typedef struct totals {
     double forward, backward_input, backward_weight, communication, input;
     double again[SN_REMAT_COUNT], kept[SN_REMAT_COUNT];
-    double parameters, gradients, optimizer, working, unkept;
+    double parameters, gradients, optimizer, working, unkept, waiting[SN_REMAT_COUNT];
 } totals;
 
 static void add_class(totals *t, const sn_block_cost *c, int n) {
@@ -27,6 +27,7 @@ static void add_class(totals *t, const sn_block_cost *c, int n) {
     t->parameters += n * c->parameters;
     t->gradients += n * c->gradients;
     t->optimizer += n * c->optimizer;
+    for (int r = 0; r < SN_REMAT_COUNT; r++) t->waiting[r] += n * c->waiting[r];
     t->working = fmax(t->working, c->working);
     t->unkept = fmax(t->unkept, c->kept[SN_REMAT_NONE]);
 }
@@ -46,13 +47,18 @@ double sn_candidate_in_flight(const sn_candidate *c, int index) {
     return sn_pipeline_in_flight(c->schedule, c->pp, c->chunks, c->pp, c->microbatches, index % c->pp);
 }
 
-static sn_memory stage_memory(const sn_stage_context *x, const totals *t, sn_remat remat, double held) {
+double sn_candidate_waiting(const sn_candidate *c, int index) {
+    return sn_pipeline_waiting(c->schedule, c->microbatches, index % c->pp);
+}
+
+static sn_memory stage_memory(const sn_stage_context *x, const totals *t, sn_remat remat, int index) {
     const sn_candidate *c = x->candidate;
     sn_memory m = {.parameters = t->parameters, .gradients = t->gradients, .optimizer = t->optimizer};
     if (c->zero >= 1) m.optimizer /= c->dp;
     if (c->zero >= 2) m.gradients /= c->dp;
     if (c->zero >= 3) m.parameters /= c->dp;
-    m.activations = held * t->kept[remat];
+    m.activations =
+        sn_candidate_in_flight(c, index) * t->kept[remat] + sn_candidate_waiting(c, index) * t->waiting[remat];
     m.working = t->working + (remat == SN_REMAT_NONE ? 0 : t->unkept);
     m.buffers = c->pp > 1 ? 2 * t->input : 0;
     // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.
@@ -71,19 +77,19 @@ static void fill_report(const sn_stage_context *x, int index, int first, int end
     out->backward_weight = t->backward_weight * speed + x->scatter * t->gradients;
     out->communication =
         t->communication * speed + 2 * message + 2 * x->gather * t->parameters + x->scatter * t->gradients;
-    out->memory = stage_memory(x, t, remat, held);
-    sn_memory kept = stage_memory(x, t, SN_REMAT_NONE, held);
+    out->memory = stage_memory(x, t, remat, index);
+    sn_memory kept = stage_memory(x, t, SN_REMAT_NONE, index);
     out->saved = sn_memory_total(&kept) - sn_memory_total(&out->memory);
 }
 
 // Seconds of a stage with these sums; INFINITY, and the rematerialisation of least memory, when nothing fits.
 static double cost_of(const sn_stage_context *x, int index, const totals *t, sn_remat *chosen) {
-    double held = sn_candidate_in_flight(x->candidate, index), speed = x->speed ? x->speed[index] : 1;
+    double speed = x->speed ? x->speed[index] : 1;
     double limit = (x->limits ? x->limits[index] : x->limit) / x->candidate->chunks;
     double best = INFINITY, least = INFINITY;
     for (int r = (int)x->least_remat; r < SN_REMAT_COUNT && !isfinite(best); r++) {
         // In the order of the enumeration each saves more and takes longer.
-        sn_memory memory = stage_memory(x, t, (sn_remat)r, held);
+        sn_memory memory = stage_memory(x, t, (sn_remat)r, index);
         double bytes = sn_memory_total(&memory);
         if (bytes < least && !isfinite(best)) least = bytes, *chosen = (sn_remat)r;
         if (bytes <= limit) best = t->again[r], *chosen = (sn_remat)r;

@@ -90,3 +90,7 @@ double sn_pipeline_in_flight(sn_pipeline schedule, int ranks, int chunks, int gr
         return fmin(most, ((ranks - rank - 1) * 2 + (chunks - 1) * group + 1) / (double)chunks);
     }
 }
+
+double sn_pipeline_waiting(sn_pipeline schedule, int microbatches, int rank) {
+    return schedule == SN_PIPELINE_ZERO_BUBBLE ? fmin(microbatches, rank + 1) : 0;
+}

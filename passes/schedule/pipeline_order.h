@@ -29,3 +29,5 @@ void sn_pipeline_order_of(sn_pipeline schedule, int ranks, int chunks, int micro
 // row: `ranks` in the orders of this file, frameworks may take others. A bound where chunks meet a last group that is
 // not full.
 double sn_pipeline_in_flight(sn_pipeline schedule, int ranks, int chunks, int group, int microbatches, int rank);
+// The most micro-batches at one time that are between their two backward passes, or in one of them.
+double sn_pipeline_waiting(sn_pipeline schedule, int microbatches, int rank);

@@ -39,8 +39,12 @@ for rest in schedule=1f1b,zero=1 schedule=1f1b,zero=1,remat=selective schedule=1
     schedule=interleaved,chunks=2,zero=1; do
     agree gpt_layers 16 pp=2,dp=2,tp=2,microbatches=4,$rest
 done
-# The search does not count gradients that wait for the pass of the weights.
-agree gpt_layers 16 pp=2,dp=2,tp=2,microbatches=4,schedule=zero-bubble,zero=1 0.17
+for remat in none selective full; do # what waits for the pass of the weights' gradients
+    agree gpt_layers 16 pp=2,dp=2,tp=2,microbatches=4,schedule=zero-bubble,zero=1,remat=$remat
+done
+# Queries of a part of the sequence: the causal mask is written out.
+agree gpt_layers 16 dp=4,cp=2,microbatches=2
+agree llama_layers 8 pp=2,dp=2,cp=2,microbatches=4,schedule=1f1b
 for mesh in pp=2,dp=2,tp=2,microbatches=4,schedule=1f1b,zero=1 pp=1,dp=4,tp=2,microbatches=2,zero=2; do
     agree llama_layers 8 $mesh
 done
