@@ -52,9 +52,10 @@ static bool is_special(const char *path) {
     return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-// And of a symbolic link, /dev/stdout say: what it leads to is written.
+// And of a symbolic link, /dev/stdout say: what it leads to is written. Other paths stay as the user gave them.
 static char *target_of(const char *path) {
-    char *real = realpath(path, NULL);
+    struct stat info;
+    char *real = lstat(path, &info) == 0 && S_ISLNK(info.st_mode) ? realpath(path, NULL) : NULL;
     sn_str target = {0};
     sn_str_puts(&target, real ? real : path);
     free(real); // of libc, not of sn_alloc

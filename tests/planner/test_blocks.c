@@ -233,12 +233,12 @@ static double least_of_choice(const sn_layout_problem *p, const int *choice, con
 // The least cost over all strategies of all groups, or over many drawn at random where they are too many; *all says
 // which.
 static double least_by_enumeration(const sn_layout_problem *p, const int *label, sn_arena *arena, bool *all) {
-    enum { MOST = 4000 };
+    enum { MOST = 400000, DRAWN = 4000 };
     int n = p->table->block->n_groups, *choice = SN_NEW_N(arena, int, n + 1);
     double count = 1, least = INFINITY;
     for (int g = 0; g < n; g++) count *= p->table->strategies[g].n;
     *all = count <= MOST;
-    for (int i = 0; i < (*all ? (int)count : MOST); i++) {
+    for (int i = 0; i < (*all ? (int)count : DRAWN); i++) {
         for (int g = 0, rest = i; g < n; g++) {
             int strategies = p->table->strategies[g].n;
             choice[g] = *all ? rest % strategies : dice(strategies);
