@@ -105,6 +105,10 @@ static bool check_value(const sn_options *o, FILE *err, const sn_option_spec *sp
     case SN_OPTION_COUNT:
         if (parse_int(text, &whole) && whole >= 1) return true;
         return refuse(o, err, "--%s takes a whole number from 1 on, not '%s'", spec->name, text);
+    case SN_OPTION_SIZE:
+        if (parse_int(text, &whole) && whole >= 1 && whole <= SN_OPTION_LARGEST_SIZE) return true;
+        return refuse(o, err, "--%s takes a whole number from 1 to %d, not '%s'", spec->name, SN_OPTION_LARGEST_SIZE,
+                      text);
     case SN_OPTION_NATURAL:
         if (parse_int(text, &whole) && whole >= 0) return true;
         return refuse(o, err, "--%s takes a whole number from 0 on, not '%s'", spec->name, text);

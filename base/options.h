@@ -13,11 +13,16 @@ typedef enum sn_option_type {
     SN_OPTION_TEXT,    // anything; the last one given counts
     SN_OPTION_LIST,    // anything; may be repeated
     SN_OPTION_COUNT,   // a whole number >= 1
+    SN_OPTION_SIZE,    // a whole number from 1 to SN_OPTION_LARGEST_SIZE
     SN_OPTION_NATURAL, // a whole number >= 0
     SN_OPTION_INT,     // a whole number
     SN_OPTION_NUMBER,  // a finite decimal number
     SN_OPTION_CHOICE,  // one of the words of `value`, which are separated by |
 } sn_option_type;
+
+// Sizes are multiplied with each other; larger ones are slips of the keyboard, which would show as shapes that
+// overflow.
+enum { SN_OPTION_LARGEST_SIZE = 1 << 24 };
 
 typedef struct sn_option_spec {
     const char *name; // without the dashes

@@ -16,6 +16,10 @@ expect 2 '--passes needs a value' "$sennit" opt --passes
 expect 2 '--remarks takes no value' "$sennit" opt --remarks=yes
 expect 2 "--pass-limit takes a whole number from 0 on, not 'two'" "$sennit" opt --pass-limit two
 expect 2 "--pass-limit takes a whole number from 0 on, not '-1'" "$sennit" opt --pass-limit=-1
+for option in --batch=99999999999999 --batch=16777217 --batch=0 --ranks=5000000000 --accumulate=-1; do
+    expect 2 "${option%=*} takes a whole number from 1 to 16777216, not '${option#*=}'" "$sennit" compile model.onnx $option
+done
+expect 2 "--batch takes a whole number from 1 to 16777216" "$sennit" plan model.onnx --cluster local:2 --batch 99999999999999
 expect 2 "unexpected argument 'b.sir'" "$sennit" opt a.sir b.sir
 expect 2 "no completion for 'fish'" "$sennit" completion fish
 
