@@ -151,33 +151,84 @@ json_t *sn_explanation(sn_search *search, const sn_search_request *request, cons
     return json;
 }
 
-void sn_report_infeasible(const sn_search_request *request, const sn_search_result *result, sn_diags *diags) {
-    const sn_candidate *c = &result->best;
-    char *outline = outline_of(c);
-    int stage = c->fullest;
-    const sn_memory *m = &c->stages[stage].memory;
-    sn_str largest = {0};
+// What the fullest device holds: of several chunks everything adds up but the working memory (sn_price).
+static sn_stage_report fullest_of(const sn_candidate *c) {
+    sn_stage_report rank = c->stages[c->fullest];
+    for (int i = c->fullest + c->pp; i < c->n_stages; i += c->pp) {
+        const sn_memory *m = &c->stages[i].memory;
+        rank.memory.parameters += m->parameters;
+        rank.memory.gradients += m->gradients;
+        rank.memory.optimizer += m->optimizer;
+        rank.memory.activations += m->activations;
+        rank.memory.buffers += m->buffers;
+        rank.memory.working = fmax(rank.memory.working, m->working);
+        rank.saved += c->stages[i].saved;
+        rank.could_save += c->stages[i].could_save;
+    }
+    return rank;
+}
+
+// One lever of the certificate: "; remat saves 6.2 GiB there already", "; --mesh keeps zero=0, zero=3 would save 50
+// GiB".
+static void put_lever(sn_str *out, const char *name, const char *kept, const char *most, double saved, double more) {
+    if (kept && more > 0) {
+        sn_str_printf(out, "; --mesh keeps %s, %s would save ", kept, most);
+        sn_str_bytes(out, more);
+    }
+    if (!kept && saved > 0) {
+        sn_str_printf(out, "; %s saves ", name);
+        sn_str_bytes(out, saved);
+        sn_str_puts(out, " there already");
+    }
+}
+
+// ZeRO-3 leaves of each class one part in dp; `saved` is what the candidate's stage leaves out already.
+static void put_zero(sn_str *out, const sn_candidate *c, const sn_memory *m, const char *kept) {
+    double shares[] = {m->optimizer, m->gradients, m->parameters}, saved = 0, more = 0;
+    for (int i = 0; i < 3; i++)
+        *(i < c->zero ? &saved : &more) += shares[i] * (i < c->zero ? c->dp - 1 : 1 - 1.0 / c->dp);
+    if (c->dp > 1) put_lever(out, "ZeRO", kept, "zero=3", saved, more);
+}
+
+static void put_levers(sn_str *out, const sn_plan *fixed, const sn_candidate *c, const sn_stage_report *rank) {
+    unsigned named = fixed ? fixed->named : 0;
+    char remat[32], zero[32];
+    snprintf(remat, sizeof remat, "remat=%s", sn_remat_name(named & SN_PLAN_REMAT ? fixed->remat : SN_REMAT_NONE));
+    snprintf(zero, sizeof zero, "zero=%d", c->zero);
+    put_lever(out, "remat", named & SN_PLAN_REMAT ? remat : NULL, "another", rank->saved, rank->could_save);
+    put_zero(out, c, &rank->memory, named & SN_PLAN_ZERO ? zero : NULL);
+}
+
+// "parameters 14.3 GiB, gradients 28.6 GiB, …"
+static void put_classes(sn_str *out, const sn_memory *m) {
     const struct {
         const char *name;
         double bytes;
     } classes[] = {{"parameters", m->parameters},   {"gradients", m->gradients},    {"optimizer state", m->optimizer},
                    {"activations", m->activations}, {"working memory", m->working}, {"buffers", m->buffers}};
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        sn_str_printf(&largest, "%s%s ", i ? ", " : "", classes[i].name);
-        sn_str_bytes(&largest, classes[i].bytes);
+        sn_str_printf(out, "%s%s ", i ? ", " : "", classes[i].name);
+        sn_str_bytes(out, classes[i].bytes);
     }
-    sn_str needed = {0}, missing = {0}, saved = {0};
-    sn_str_bytes(&needed, c->memory);
+}
+
+void sn_report_infeasible(const sn_search_request *request, const sn_search_result *result, sn_diags *diags) {
+    const sn_candidate *c = &result->best;
+    sn_stage_report rank = fullest_of(c);
+    char *outline = outline_of(c);
+    sn_str help = {0}, missing = {0}, levers = {0};
+    sn_str_puts(&help, "more devices, devices with at least ");
+    sn_str_bytes(&help, c->memory);
+    sn_str_puts(&help,
+                request->fixed ? ", a smaller batch, or less in --mesh; there: " : ", or a smaller batch; there: ");
+    put_classes(&help, &rank.memory);
     sn_str_bytes(&missing, c->excess);
-    sn_str_bytes(&saved, c->stages[stage].saved);
-    sn_error(diags, "E0441", request->cluster->name,
-             sn_arena_printf(&diags->arena, "more devices, devices with at least %s, or a smaller batch; there: %s",
-                             sn_str_text(&needed), sn_str_text(&largest)),
-             "no plan fits: the closest (%s) needs %s more per device; remat saves %s there already", outline,
-             sn_str_text(&missing), sn_str_text(&saved));
-    sn_str_free(&needed);
+    put_levers(&levers, request->fixed, c, &rank);
+    sn_error(diags, "E0441", request->cluster->name, sn_arena_strdup(&diags->arena, sn_str_text(&help)),
+             "no plan fits: the closest (%s) needs %s more per device%s", outline, sn_str_text(&missing),
+             sn_str_text(&levers));
+    sn_str_free(&help);
     sn_str_free(&missing);
-    sn_str_free(&saved);
-    sn_str_free(&largest);
+    sn_str_free(&levers);
     sn_free(outline);
 }

@@ -20,8 +20,9 @@ typedef struct sn_stage_report {
     double forward, backward_input, backward_weight; // seconds of a micro-batch, recomputation and messages included
     double communication, again;                     // of these: over tp and cp and to the next stage; recomputed
     double in_flight;
-    double saved;     // bytes that computing again saves on each device
-    sn_memory memory; // of one of its devices (interleaved: this chunk's; see sn_price)
+    double saved;      // bytes that computing again saves on each device
+    double could_save; // bytes that computing more again would save
+    sn_memory memory;  // of one of its devices (interleaved: this chunk's; see sn_price)
 } sn_stage_report;
 
 typedef struct sn_candidate {

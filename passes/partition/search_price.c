@@ -58,7 +58,8 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
     sn_stage_context x = {
         .blocks = s->request.blocks, .costs = costs, .before = s->before, .candidate = c, .stages = c->pp * c->chunks};
     x.limit = s->request.cluster->nodes[0].memory * limit_scale;
-    if (s->request.fixed) x.least_remat = s->request.fixed->remat;
+    x.remat_is_fixed = s->request.fixed && s->request.fixed->named & SN_PLAN_REMAT;
+    if (x.remat_is_fixed) x.remat = s->request.fixed->remat;
     if (s->uneven) {
         x.speed = paces;
         x.limits = paces + x.stages;
@@ -132,7 +133,7 @@ typedef struct chunk_choice {
 static void read_choices(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices) {
     for (int c = 0; c < x->candidate->chunks; c++) {
         int stage = c * x->candidate->pp + rank;
-        choices[c].now = x->least_remat;
+        choices[c].now = x->remat;
         for (int k = 0; k < SN_REMAT_COUNT; k++) {
             sn_stage_report report;
             double bytes = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
@@ -174,6 +175,8 @@ static bool take_cheapest(chunk_choice *choices, int chunks, double total) {
 
 static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices, sn_remat *remat) {
     int pp = x->candidate->pp, chunks = x->candidate->chunks;
+    for (int c = 0; c < chunks; c++) remat[c * pp + rank] = x->remat;
+    if (x->remat_is_fixed) return;
     double limit = x->limits ? x->limits[rank] : x->limit, working;
     read_choices(x, cut, rank, choices);
     double total = rank_bytes(choices, chunks, -1, &working) + working;

@@ -78,8 +78,13 @@ static void fill_report(const sn_stage_context *x, int index, int first, int end
     out->communication =
         t->communication * speed + 2 * message + 2 * x->gather * t->parameters + x->scatter * t->gradients;
     out->memory = stage_memory(x, t, remat, index);
-    sn_memory kept = stage_memory(x, t, SN_REMAT_NONE, index);
-    out->saved = sn_memory_total(&kept) - sn_memory_total(&out->memory);
+    double now = sn_memory_total(&out->memory), least = now;
+    for (int r = 0; r < SN_REMAT_COUNT; r++) {
+        sn_memory other = stage_memory(x, t, (sn_remat)r, index);
+        least = fmin(least, sn_memory_total(&other));
+        if (r == SN_REMAT_NONE) out->saved = sn_memory_total(&other) - now;
+    }
+    out->could_save = now - least;
 }
 
 // Seconds of a stage with these sums; INFINITY, and the rematerialisation of least memory, when nothing fits.
@@ -87,7 +92,8 @@ static double cost_of(const sn_stage_context *x, int index, const totals *t, sn_
     double speed = x->speed ? x->speed[index] : 1;
     double limit = (x->limits ? x->limits[index] : x->limit) / x->candidate->chunks;
     double best = INFINITY, least = INFINITY;
-    for (int r = (int)x->least_remat; r < SN_REMAT_COUNT && !isfinite(best); r++) {
+    int first = x->remat_is_fixed ? (int)x->remat : 0, end = x->remat_is_fixed ? first + 1 : SN_REMAT_COUNT;
+    for (int r = first; r < end && !isfinite(best); r++) {
         // In the order of the enumeration each saves more and takes longer.
         sn_memory memory = stage_memory(x, t, (sn_remat)r, index);
         double bytes = sn_memory_total(&memory);

@@ -10,8 +10,9 @@ typedef struct sn_stage_context {
     const sn_block_cost *costs; // per class
     const int *before;          // [n_blocks + 1][n_classes]: blocks of each class before a cut
     sn_candidate *candidate;
-    int stages;             // pp * chunks
-    sn_remat least_remat;   // at least this is computed again
+    int stages;          // pp * chunks
+    bool remat_is_fixed; // each stage computes `remat` again; else what is cheapest
+    sn_remat remat;
     double limit;           // bytes of a device
     double message;         // seconds of one boundary's message, one way; 0 with one stage
     double gather, scatter; // seconds a byte of parameters or gradients costs a micro-batch (ZeRO-2 and 3)

@@ -85,7 +85,18 @@ cat >"$tree/small.json" <<'END'
 {"name": "small", "nodes": [{"devices": 2, "device": "cpu", "memory": "3 MiB"}],
  "links": [{"name": "memory", "devices": "all", "latency": "5 us", "bandwidth": "4 GB/s"}]}
 END
+tight() { # tight STATUS PATTERN CLUSTER MESH: of each lever, what it saves, or would where --mesh rules it out
+    expect "$1" "$2" "$sennit" plan "$model" $options --cluster "$tree/$3.json" --batch 64 --mesh "$4"
+}
 expect 1 'E0441.*needs .* more per device' "$sennit" plan "$model" $options --cluster "$tree/small.json" --batch 16
+tight 1 'E0441.*remat saves .* there already; ZeRO saves .* there already' small dp=2
+tight 1 'E0441.*--mesh keeps remat=none, another would save [0-9.]* [KM]iB; --mesh keeps zero=0, zero=3 would save [0-9.]* MiB$' \
+    small dp=2,zero=0,remat=none
+tight 1 'E0441.*more per device; --mesh keeps zero=1, zero=3 would save [0-9.]* MiB$' small dp=2,zero=1,remat=full
+sed 's/"3 MiB"/"30 MiB"/' "$tree/small.json" >"$tree/middle.json"
+tight 0 ' full ' middle dp=2,zero=0,microbatches=1
+tight 0 ' full ' middle dp=2,zero=0,microbatches=1,remat=full
+tight 1 'E0441.*--mesh keeps remat=none' middle dp=2,zero=0,microbatches=1,remat=none
 # a plan of no cluster is held against the one that is named
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/two.json"
 expect 1 'E0517.*rank 0 .* needs .* has' "$sennit" compile "$model" $options --batch 16 --plan "$tree/two.json" \
