@@ -394,6 +394,8 @@ typedef struct keeper {
     bool *required;        // to compute what is needed again from contractions alone
     bool *available;
     bool *held; // without rematerialisation
+    bool *late; // of these, what the gradients of parameters are made of
+    bool late_input;
 } keeper;
 
 static const sn_value *root_of(const sn_value *value) {
@@ -456,6 +458,7 @@ static keeper keeper_of(sn_evaluator *e, const sn_class_table *t) {
     k.required = SN_NEW_N(&e->scratch, bool, k.count);
     k.available = SN_NEW_N(&e->scratch, bool, k.count);
     k.held = SN_NEW_N(&e->scratch, bool, k.count);
+    k.late = SN_NEW_N(&e->scratch, bool, k.count);
     find_needed(&k, t);
     return k;
 }
@@ -473,29 +476,34 @@ static bool is_of_weights(const sn_class_table *t, const sn_op *op) {
     return false;
 }
 
-// What a pass of the weights' gradients makes itself: elementwise, of what the forward pass left.
-static bool is_of_forward(const sn_value *value) {
-    if (value->kind != SN_VALUE_RESULT || value->def->phase != SN_PHASE_BACKWARD) return true;
-    bool light = sn_op_has(value->def->kind, SN_TRAIT_POINTWISE | SN_TRAIT_VIEW) || sn_type_count(value->type) == 1;
-    for (int o = 0; light && o < value->def->n_operands && sn_type_count(value->type) > 1; o++)
-        light = is_of_forward(value->def->operands[o]);
-    return light;
-}
-
 // Where the gradients of parameters are a pass of their own, what they are made of waits for it: gradients of results,
 // and what the pass before it computed again.
 static void add_waiting(const sn_class_table *t, const keeper *k, const sn_value *value, double bytes,
                         sn_block_cost *out) {
     bool backward = value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_BACKWARD;
-    if (backward && (is_of_weights(t, value->def) || is_of_forward(value))) return;
+    if (backward && is_of_weights(t, value->def)) return;
     if (!backward && (!is_local(k, value) || is_leaving(t, value))) return;
     bool product = !backward && sn_block_op_is_heavy(value->def);
-    if (backward) out->waiting[SN_REMAT_NONE] += bytes;
-    if (backward || (k->held[value->id - k->first] && !product)) out->waiting[SN_REMAT_SELECTIVE] += bytes;
-    out->waiting[SN_REMAT_FULL] += bytes;
+    if (backward) out->activations[SN_REMAT_NONE].waiting += bytes;
+    if (backward || (k->held[value->id - k->first] && !product)) out->activations[SN_REMAT_SELECTIVE].waiting += bytes;
+    out->activations[SN_REMAT_FULL].waiting += bytes;
 }
 
-static void find_waiting(sn_evaluator *e, const sn_class_table *t, const ways *w, const keeper *k, sn_block_cost *out) {
+// What is held of a value that the pass of the weights' gradients reads: itself, or what it is made again from.
+static void find_late(keeper *k, const sn_class_table *t, const sn_value *value) {
+    value = root_of(value);
+    if (!is_local(k, value)) {
+        k->late_input |= value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_FORWARD;
+        return;
+    }
+    bool *late = &k->late[value->id - k->first];
+    if (*late || is_leaving(t, value)) return;
+    *late = true;
+    for (int o = 0; !k->held[value->id - k->first] && o < value->def->n_operands; o++)
+        find_late(k, t, value->def->operands[o]);
+}
+
+static void find_waiting(sn_evaluator *e, const sn_class_table *t, const ways *w, keeper *k, sn_block_cost *out) {
     SN_VEC(const sn_value *) seen = {0};
     for (int g = 0; g < t->block->n_groups; g++) {
         const sn_op_group *group = &t->block->groups[g];
@@ -507,10 +515,27 @@ static void find_waiting(sn_evaluator *e, const sn_class_table *t, const ways *w
                 for (size_t v = 0; v < seen.count; v++) is_new &= seen.data[v] != root;
                 if (!is_new) continue;
                 sn_vec_push(&seen, root);
+                find_late(k, t, root);
                 add_waiting(t, k, root, sn_group_operand_bytes(group, &cut, i, o), out);
             }
     }
     sn_vec_free(&seen);
+}
+
+static void add_late(sn_evaluator *e, const sn_class_table *t, const ways *w, const keeper *k, sn_block_cost *out) {
+    for (int g = 0; g < t->block->n_groups; g++) {
+        sn_group_cut cut = group_cut(e, t, g, w);
+        for (int i = 0; i < t->block->groups[g].n_forward; i++) {
+            const sn_op *op = t->block->groups[g].forward[i];
+            for (int r = 0; r < op->n_results; r++) {
+                uint32_t at = op->results[r]->id - k->first;
+                if (!k->late[at]) continue;
+                double bytes = sn_group_local_bytes(&t->block->groups[g], &cut, i, r);
+                if (k->held[at]) out->activations[SN_REMAT_NONE].late += bytes;
+                if (k->required[at] && sn_block_op_is_heavy(op)) out->activations[SN_REMAT_SELECTIVE].late += bytes;
+            }
+        }
+    }
 }
 
 static void add_kept(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
@@ -524,16 +549,20 @@ static void add_kept(sn_evaluator *e, const sn_class_table *t, const ways *w, sn
                 if (is_leaving(t, op->results[r])) k.available[at] = true;
                 if (k.available[at] || sn_op_has(op->kind, SN_TRAIT_VIEW)) continue;
                 double bytes = sn_group_local_bytes(&t->block->groups[g], &cut, i, r);
-                if (k.required[at] && sn_block_op_is_heavy(op)) out->kept[SN_REMAT_SELECTIVE] += bytes;
+                if (k.required[at] && sn_block_op_is_heavy(op)) out->activations[SN_REMAT_SELECTIVE].kept += bytes;
                 if (!k.needed[at]) continue;
                 k.available[at] = true;
                 k.held[at] = !is_made_again(&k, op);
-                if (k.held[at]) out->kept[SN_REMAT_NONE] += bytes;
+                if (k.held[at]) out->activations[SN_REMAT_NONE].kept += bytes;
             }
         }
     }
     find_waiting(e, t, w, &k, out);
-    for (int remat = 0; remat < SN_REMAT_COUNT; remat++) out->kept[remat] += out->input;
+    add_late(e, t, w, &k, out);
+    for (int remat = 0; remat < SN_REMAT_COUNT; remat++) {
+        out->activations[remat].kept += out->input;
+        if (k.late_input) out->activations[remat].late += out->input;
+    }
 }
 
 // Full rematerialisation begins at the block's input: the groups that lead to something that the backward pass needs

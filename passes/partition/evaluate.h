@@ -12,13 +12,20 @@ typedef struct sn_cut_setting {
     int64_t micro;  // samples of a micro-batch on one data-parallel rank, before ep
 } sn_cut_setting;
 
+// Bytes of a micro-batch. Where the gradients of parameters are a pass of their own (zero-bubble), not all is there for
+// it.
+typedef struct sn_block_activations {
+    double kept;    // that the backward pass needs of the forward pass
+    double late;    // of these, what the gradients of parameters need
+    double waiting; // what they need of the pass before: gradients of results, and what it computed again
+} sn_block_activations;
+
 // Of one block, one micro-batch and one device; seconds include the collectives over tp, cp and ep.
 typedef struct sn_block_cost {
     double forward, backward_input, backward_weight;
-    double communication;                    // of all three
-    double again[SN_REMAT_COUNT];            // seconds of recomputation
-    double kept[SN_REMAT_COUNT];             // bytes that the backward pass needs of the forward pass
-    double waiting[SN_REMAT_COUNT];          // bytes that a separate pass of the weights' gradients needs of the other
+    double communication;         // of all three
+    double again[SN_REMAT_COUNT]; // seconds of recomputation
+    sn_block_activations activations[SN_REMAT_COUNT];
     double working;                          // bytes: temporaries of the largest group
     double input;                            // bytes of what comes from the block before
     double parameters, gradients, optimizer; // bytes, before ZeRO

@@ -340,7 +340,6 @@ static double most_work(int n, const rank_column *columns, double seconds, doubl
 
 static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, double *working) {
     const sn_candidate *c = x->candidate;
-    double held = sn_candidate_in_flight(c, rank), waiting = sn_candidate_waiting(c, rank);
     double speed = x->speed ? x->speed[rank] : 1;
     int n = 0;
     *working = INFINITY;
@@ -354,7 +353,7 @@ static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, d
         *working = fmin(*working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
             out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved,
-                                     state + held * cost->kept[r] + waiting * cost->waiting[r]};
+                                     state + sn_candidate_activations(c, rank, &cost->activations[r])};
     }
     return n;
 }

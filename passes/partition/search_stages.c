@@ -14,8 +14,9 @@
 
 typedef struct totals {
     double forward, backward_input, backward_weight, communication, input;
-    double again[SN_REMAT_COUNT], kept[SN_REMAT_COUNT];
-    double parameters, gradients, optimizer, working, unkept, waiting[SN_REMAT_COUNT];
+    double again[SN_REMAT_COUNT];
+    sn_block_activations activations[SN_REMAT_COUNT];
+    double parameters, gradients, optimizer, working, unkept;
 } totals;
 
 static void add_class(totals *t, const sn_block_cost *c, int n) {
@@ -23,13 +24,17 @@ static void add_class(totals *t, const sn_block_cost *c, int n) {
     t->backward_input += n * c->backward_input;
     t->backward_weight += n * c->backward_weight;
     t->communication += n * c->communication;
-    for (int r = 0; r < SN_REMAT_COUNT; r++) t->again[r] += n * c->again[r], t->kept[r] += n * c->kept[r];
+    for (int r = 0; r < SN_REMAT_COUNT; r++) {
+        t->again[r] += n * c->again[r];
+        t->activations[r].kept += n * c->activations[r].kept;
+        t->activations[r].late += n * c->activations[r].late;
+        t->activations[r].waiting += n * c->activations[r].waiting;
+    }
     t->parameters += n * c->parameters;
     t->gradients += n * c->gradients;
     t->optimizer += n * c->optimizer;
-    for (int r = 0; r < SN_REMAT_COUNT; r++) t->waiting[r] += n * c->waiting[r];
     t->working = fmax(t->working, c->working);
-    t->unkept = fmax(t->unkept, c->kept[SN_REMAT_NONE]);
+    t->unkept = fmax(t->unkept, c->activations[SN_REMAT_NONE].kept);
 }
 
 static totals sum_blocks(const sn_stage_context *x, int first, int end) {
@@ -47,8 +52,14 @@ double sn_candidate_in_flight(const sn_candidate *c, int index) {
     return sn_pipeline_in_flight(c->schedule, c->pp, c->chunks, c->pp, c->microbatches, index % c->pp);
 }
 
-double sn_candidate_waiting(const sn_candidate *c, int index) {
-    return sn_pipeline_waiting(c->schedule, c->microbatches, index % c->pp);
+double sn_candidate_activations(const sn_candidate *c, int index, const sn_block_activations *bytes) {
+    int rank = index % c->pp;
+    double held = sn_candidate_in_flight(c, index);
+    if (c->schedule != SN_PIPELINE_ZERO_BUBBLE) return held * bytes->kept;
+    // Its first backward passes run where 1F1B has the whole ones.
+    double early = sn_pipeline_in_flight(SN_PIPELINE_1F1B, c->pp, 1, c->pp, c->microbatches, rank);
+    double waiting = sn_pipeline_waiting(c->schedule, c->microbatches, rank);
+    return early * bytes->kept + (held - early) * bytes->late + waiting * bytes->waiting;
 }
 
 static sn_memory stage_memory(const sn_stage_context *x, const totals *t, sn_remat remat, int index) {
@@ -57,8 +68,7 @@ static sn_memory stage_memory(const sn_stage_context *x, const totals *t, sn_rem
     if (c->zero >= 1) m.optimizer /= c->dp;
     if (c->zero >= 2) m.gradients /= c->dp;
     if (c->zero >= 3) m.parameters /= c->dp;
-    m.activations =
-        sn_candidate_in_flight(c, index) * t->kept[remat] + sn_candidate_waiting(c, index) * t->waiting[remat];
+    m.activations = sn_candidate_activations(c, index, &t->activations[remat]);
     m.working = t->working + (remat == SN_REMAT_NONE ? 0 : t->unkept);
     m.buffers = c->pp > 1 ? 2 * t->input : 0;
     // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.

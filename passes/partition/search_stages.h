@@ -28,8 +28,8 @@ double sn_stage_with(const sn_stage_context *context, int index, int first, int 
                      sn_stage_report *out);
 // Micro-batches that a stage holds at once (sn_pipeline_in_flight of its rank).
 double sn_candidate_in_flight(const sn_candidate *candidate, int index);
-// Micro-batches that wait there for their second backward pass (sn_pipeline_waiting).
-double sn_candidate_waiting(const sn_candidate *candidate, int index);
+// Bytes of activations on a stage whose micro-batches each have these.
+double sn_candidate_activations(const sn_candidate *candidate, int index, const sn_block_activations *bytes);
 // Cuts of about equal time; cut[stages] = n_blocks.
 void sn_stages_even(const sn_stage_context *context, int *cut);
 // The cut that minimises sum + weight * longest exactly. False when nothing fits. `work` counts stages looked at.

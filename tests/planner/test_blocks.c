@@ -130,9 +130,9 @@ static void costs_scale_as_they_must(void **state) {
     double parameters = 0, expected = 0;
     for (int k = 0; k < m.blocks.n_classes; k++) {
         parameters += m.blocks.classes[k].count * (one[k].parameters - m.blocks.classes[k].tied_bytes);
-        assert_true(fabs(half[k].kept[SN_REMAT_NONE] - one[k].kept[SN_REMAT_NONE] / 2) <= 64);
+        assert_true(fabs(half[k].activations[SN_REMAT_NONE].kept - one[k].activations[SN_REMAT_NONE].kept / 2) <= 64);
         assert_true(half[k].forward <= one[k].forward);
-        assert_true(one[k].kept[SN_REMAT_FULL] <= one[k].kept[SN_REMAT_NONE]);
+        assert_true(one[k].activations[SN_REMAT_FULL].kept <= one[k].activations[SN_REMAT_NONE].kept);
         assert_true(one[k].again[SN_REMAT_NONE] == 0 && one[k].again[SN_REMAT_FULL] <= one[k].forward);
         assert_true(one[k].again[SN_REMAT_SELECTIVE] <= one[k].again[SN_REMAT_FULL]);
         assert_true(cut[k].parameters <= one[k].parameters && cut[k].input <= one[k].input);

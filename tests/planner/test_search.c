@@ -43,9 +43,13 @@ static sn_block_cost random_cost(void) {
     c.again[SN_REMAT_SELECTIVE] = 0.2 * c.forward;
     c.again[SN_REMAT_FULL] = c.forward;
     c.input = random_in(0.2, 0.5);
-    c.kept[SN_REMAT_NONE] = random_in(4, 8);
-    c.kept[SN_REMAT_SELECTIVE] = random_in(1.5, 3);
-    c.kept[SN_REMAT_FULL] = c.input;
+    c.activations[SN_REMAT_NONE].kept = random_in(4, 8);
+    c.activations[SN_REMAT_SELECTIVE].kept = random_in(1.5, 3);
+    c.activations[SN_REMAT_FULL].kept = c.input;
+    for (int r = 0; r < SN_REMAT_COUNT; r++) {
+        c.activations[r].late = random_in(0, 1) * c.activations[r].kept;
+        c.activations[r].waiting = random_in(0, 2);
+    }
     c.working = random_in(0, 1);
     c.parameters = random_in(1, 2);
     c.gradients = random_in(1, 2);
