@@ -2,6 +2,7 @@
 // are asked for one by one; the other ops of a group and phase run as one kernel, as `fuse` will make them.
 #include "passes/partition/evaluate_local.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct shadows {
@@ -156,6 +157,27 @@ static double bytes_of(const sn_op *op) {
     return bytes;
 }
 
+static bool is_read_by_contraction(const sn_value *value, sn_phase phase) {
+    for (size_t u = 0; u < value->uses.count; u++) {
+        const sn_op *reader = value->uses.data[u].op;
+        if (reader->phase == phase && sn_block_op_is_heavy(reader)) return true;
+        if (sn_op_has(reader->kind, SN_TRAIT_VIEW) && is_read_by_contraction(reader->results[0], phase)) return true;
+    }
+    return false;
+}
+
+// The largest value that light ops leave for a contraction. Others read it in the kernel that makes it, mostly.
+static double largest_written(const fused *f) {
+    double largest = 0;
+    for (size_t i = 0; i < f->ops.count; i++) {
+        const sn_op *op = f->ops.data[i];
+        for (int r = 0; r < op->n_results; r++)
+            if (is_read_by_contraction(op->results[r], op->phase))
+                largest = fmax(largest, (double)sn_type_bytes(f->shadows.data[i]->results[r]->type));
+    }
+    return largest;
+}
+
 bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
                             const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out) {
     shadows s = {scratch, true};
@@ -169,7 +191,7 @@ bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group
             int part = !side ? 0 : weight_only[i] ? 2 : 1;
             sn_op *shadow = shadow_op(&s, op, cut, side, i);
             if (!s.divides) break;
-            if (bytes_of(shadow) > largest) largest = bytes_of(shadow);
+            if (part == 2 || sn_block_op_is_heavy(op)) largest = fmax(largest, bytes_of(shadow));
             if (!sn_block_op_is_heavy(op)) {
                 sn_vec_push(&light[part].ops, op);
                 sn_vec_push(&light[part].shadows, shadow);
@@ -184,9 +206,10 @@ bool sn_group_local_seconds(const sn_cost_model *model, const sn_op_group *group
         double seconds = s.divides ? time_fused(model, &s, &light[part]) : 0;
         out->light[part] = seconds;
         *heavy[part] += seconds;
-        release(&light[part]);
     }
+    largest = fmax(largest, largest_written(&light[1]));
     out->temporary = 2 * largest; // one being read, one being written
+    for (int part = 0; part < 3; part++) release(&light[part]);
     return s.divides;
 }
 
@@ -222,15 +245,6 @@ static bool is_strided(const fused *f) {
         if (kind != SN_OP_TRANSPOSE && !sn_op_has(kind, SN_TRAIT_VIEW | SN_TRAIT_GENERATOR)) return false;
     }
     return true;
-}
-
-static bool is_read_by_contraction(const sn_value *value, sn_phase phase) {
-    for (size_t u = 0; u < value->uses.count; u++) {
-        const sn_op *reader = value->uses.data[u].op;
-        if (reader->phase == phase && sn_block_op_is_heavy(reader)) return true;
-        if (sn_op_has(reader->kind, SN_TRAIT_VIEW) && is_read_by_contraction(reader->results[0], phase)) return true;
-    }
-    return false;
 }
 
 // A cheap result that a contraction of the backward pass reads is a kernel there.

@@ -41,7 +41,7 @@ for rest in schedule=1f1b,zero=1 schedule=1f1b,zero=1,remat=selective schedule=1
 done
 for remat in none selective full; do # what waits for the pass of the weights' gradients
     agree gpt_layers 16 pp=2,dp=2,tp=2,microbatches=4,schedule=zero-bubble,zero=1,remat=$remat
-    agree llama_layers 32 pp=4,dp=2,microbatches=8,schedule=zero-bubble,zero=1,remat=$remat 0.15
+    agree llama_layers 32 pp=4,dp=2,microbatches=8,schedule=zero-bubble,zero=1,remat=$remat
 done
 agree llama_layers 32 pp=4,dp=2,microbatches=16,schedule=zero-bubble
 # Queries of a part of the sequence: the causal mask is written out.
