@@ -1,4 +1,5 @@
 // `sennit simulate`: what a step of a plan takes on its cluster, replayed from the programs that `compile` would make.
+#include "backend/package/fit.h"
 #include "backend/simulate/trace.h"
 #include "base/file.h"
 #include "passes/cost/profile.h"
@@ -28,6 +29,8 @@ static bool simulate(simulating *s) {
                                .profile = profile,
                                .plugins = s->plan.step.plugins,
                                .diags = s->diags};
+    sn_fit_check_promise(&s->plan.schedules, &s->plan.step.plan, s->options->arguments.data[0], s->diags);
+    sn_fit_check_devices(&s->plan.schedules, &s->plan.cluster, s->options->arguments.data[0], true, s->diags);
     return sn_simulate(&prices, sn_simulate_cores(&s->plan.cluster, profile), arena, &s->simulation) &&
            !s->diags->errors;
 }

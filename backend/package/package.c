@@ -1,13 +1,13 @@
 #include "backend/package/package.h"
 
 #include "backend/cuda/cuda.h"
+#include "backend/package/fit.h"
 #include "backend/package/link.h"
 #include "backend/package/report.h"
 #include "backend/verify/verify.h"
 #include "base/file.h"
 #include "runtime/package.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,42 +86,6 @@ static void verify(const sn_schedules *schedules, sn_arena *arena) {
     SN_BUG("verify-schedule:%s", sn_str_text(&text));
 }
 
-enum { MEMORY_SLACK = 1 << 18 };
-
-// A plan that was searched for says what a device will hold; the arenas say what it does hold.
-static void check_promise(const sn_schedules *schedules, const sn_plan *plan, const char *subject, sn_diags *diags) {
-    for (size_t c = 0; plan->predicted_memory_bytes > 0 && c < schedules->classes.count; c++) {
-        double held = (double)schedules->classes.items[c].arena_bytes;
-        // The search does not see alignment, scalars and what one kernel keeps beside another's results.
-        if (held <= 1.05 * plan->predicted_memory_bytes + MEMORY_SLACK) continue;
-        sn_warning(diags, "W0512", subject, "plan with less memory per device, more ranks, or rematerialisation",
-                   "ranks of class %zu hold %.1f MiB, but the plan promises %.1f MiB", c, held / 1048576,
-                   plan->predicted_memory_bytes / 1048576);
-    }
-}
-
-// What a class needs must fit on each device that runs it.
-static void check_devices(const sn_schedules *schedules, const sn_cluster *cluster, const char *subject,
-                          sn_diags *diags) {
-    for (int64_t rank = 0; rank < schedules->classes.items[0].ranks && rank < sn_cluster_devices(cluster); rank++) {
-        int64_t rank_class = sn_schedules_class(schedules, rank);
-        const sn_nodes *nodes = sn_cluster_nodes_of(cluster, rank);
-        double held = (double)schedules->classes.items[rank_class].arena_bytes;
-        if (held <= nodes->memory) continue;
-        sn_str needs = {0}, has = {0};
-        sn_str_bytes(&needs, held);
-        sn_str_bytes(&has, nodes->memory);
-        sn_error(diags, "E0517", subject,
-                 "more ranks for parameters or micro-batches, ZeRO, or remat=full; "
-                 "`sennit plan` finds a plan that fits",
-                 "rank %" PRId64 " (class %" PRId64 ") needs %s, and its device %s of '%s' has %s", rank, rank_class,
-                 sn_str_text(&needs), nodes->device->name, cluster->name, sn_str_text(&has));
-        sn_str_free(&needs);
-        sn_str_free(&has);
-        return; // one is enough
-    }
-}
-
 bool sn_package_build(sn_module *module, const sn_package_request *request, sn_diags *diags) {
     sn_kernels kernels;
     size_t errors = diags->errors;
@@ -134,8 +98,8 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     sn_schedules schedules;
     sn_schedules_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedules);
     verify(&schedules, &arena);
-    check_promise(&schedules, request->plan, request->path, diags);
-    if (request->cluster) check_devices(&schedules, request->cluster, request->path, diags);
+    sn_fit_check_promise(&schedules, request->plan, request->path, diags);
+    if (request->cluster) sn_fit_check_devices(&schedules, request->cluster, request->path, false, diags);
     sn_schedules_write(&schedules, &text);
     void *library = NULL;
     size_t bytes = 0;

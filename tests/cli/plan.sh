@@ -101,6 +101,8 @@ tight 1 'E0441.*--mesh keeps remat=none' middle dp=2,zero=0,microbatches=1,remat
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/two.json"
 expect 1 'E0517.*rank 0 .* needs .* has' "$sennit" compile "$model" $options --batch 16 --plan "$tree/two.json" \
     --cluster "$tree/small.json" -o "$tree/x"
+sed "s|}}|}, \"made_from\": {\"options\": [\"--batch=16\", \"--cluster=$tree/small.json\"]}}|" "$tree/two.json" >"$tree/made.json"
+expect 0 'W0517.*rank 0 .* needs .* has' "$sennit" simulate "$tree/made.json" "$model" $options
 test -e "$tree/x" && echo "a program that does not fit was written" >&2 && failures=1
 expect 1 'E0440.*no way to share a batch of 1 ' "$sennit" plan "$model" $options --cluster local:64 --batch 1 --mesh dp=64
 expect 1 'E0448.*a plan is made for a cluster' "$sennit" plan "$model" $options --batch 8
