@@ -21,8 +21,11 @@ sn_value *sn_owner_of(sn_value *value) {
 
 bool sn_assign_is_in_place(const sn_op *op) {
     const sn_value *global = op->operands[0], *storage = sn_owner_of(op->operands[1]);
+    // A global has at least one slot, what lives within a function none: equal places are one only if both are alike.
+    // In a stage without resident values a function's own may begin where a global of another stage does.
     bool shared = storage->kind == SN_VALUE_RESULT && storage->place.placed && global->place.placed;
-    return storage == global || (shared && storage->place.offset == global->place.offset);
+    return storage == global || (shared && storage->place.offset == global->place.offset &&
+                                 storage->place.slots == global->place.slots && global->place.slots > 0);
 }
 
 static bool writes_global(const sn_op *op, const sn_value *global) {
