@@ -3,6 +3,11 @@
 #include "passes/cost/step.h"
 
 #include <math.h>
+#include <string.h>
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
 
 double sn_price_pace(const sn_device_kind *device) {
     return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
@@ -87,10 +92,11 @@ typedef struct rank_sums {
     double gradients, shared, parameters, update, reduce;
 } rank_sums;
 
-static void add_once(const sn_search *s, const sn_block_cost *costs, const sn_stage_report *stage, rank_sums *rank) {
+static void add_once(const sn_search *s, const sn_block_cost *costs, int first, int end, rank_sums *rank) {
     int n = s->request.blocks->n_classes;
     for (int k = 0; k < n; k++) {
-        int count = s->before[stage->end * n + k] - s->before[stage->first * n + k];
+        int count = s->before[end * n + k] - s->before[first * n + k];
+        if (!count) continue;
         rank->gradients += count * costs[k].gradients;
         rank->shared += count * costs[k].shared;
         rank->parameters += count * costs[k].parameters;
@@ -99,8 +105,12 @@ static void add_once(const sn_search *s, const sn_block_cost *costs, const sn_st
     }
 }
 
+typedef struct once_seconds {
+    double sync, update;
+} once_seconds;
+
 // Gradients over dp, cp and, but for the experts', ep, the update, and the parameters' way back.
-static double once_a_step(sn_search *s, sn_candidate *c, const rank_sums *rank) {
+static once_seconds once_a_step(sn_search *s, const sn_candidate *c, const rank_sums *rank) {
     double sync = rank->reduce;
     const sn_group *context = find_group(s, c->setting.cp, c->setting.tp);
     sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, context);
@@ -108,11 +118,12 @@ static double once_a_step(sn_search *s, sn_candidate *c, const rank_sums *rank) 
     sync += collective(s, SN_OP_ALL_REDUCE, rank->shared, experts);
     const sn_group *data = find_group(s, c->dp, stride_of_data(c));
     sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, rank->gradients, rank->parameters, data);
-    sync += zero.reduce + zero.gather;
-    double update = rank->update / (c->zero >= 1 ? c->dp : 1);
-    c->sync = fmax(c->sync, sync);
-    c->update = fmax(c->update, update);
-    return sync + update;
+    return (once_seconds){sync + zero.reduce + zero.gather, rank->update / (c->zero >= 1 ? c->dp : 1)};
+}
+
+static bool reduces_alike(const rank_sums *a, const rank_sums *b) {
+    return a->gradients == b->gradients && a->shared == b->shared && a->parameters == b->parameters &&
+           a->update == b->update && a->reduce == b->reduce;
 }
 
 static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const sn_pipeline_times *times) {
@@ -122,79 +133,91 @@ static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const 
     return sn_pipeline_seconds(c->schedule, c->pp, c->microbatches, times);
 }
 
-// One rank of an interleaved pipeline: what its chunks compute again is chosen together. From nothing, the cheapest
-// second for each byte is taken until the rank fits. A rank runs one chunk at a time: of working memory the chunk with
-// the most counts, everything else adds up.
-typedef struct chunk_choice {
+// What is known of a stage before its rematerialisation is chosen.
+typedef struct stage_choice {
+    sn_stage_place place;
+    sn_stage_sums sums;
     double lasting[SN_REMAT_COUNT], working[SN_REMAT_COUNT], again[SN_REMAT_COUNT];
     sn_remat now;
-} chunk_choice;
+} stage_choice;
 
-static void read_choices(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices) {
-    for (int c = 0; c < x->candidate->chunks; c++) {
-        int stage = c * x->candidate->pp + rank;
-        choices[c].now = x->remat;
-        for (int k = 0; k < SN_REMAT_COUNT; k++) {
-            sn_stage_report report;
-            double bytes = sn_stage_with(x, stage, cut[stage], cut[stage + 1], (sn_remat)k, &report);
-            choices[c].lasting[k] = bytes - report.memory.working;
-            choices[c].working[k] = report.memory.working;
-            choices[c].again[k] = report.again;
-        }
+static void read_option(const sn_stage_context *x, stage_choice *choice, sn_remat remat) {
+    sn_memory memory = sn_stage_memory(x, &choice->place, &choice->sums, remat);
+    choice->lasting[remat] = sn_memory_total(&memory) - memory.working;
+    choice->working[remat] = memory.working;
+    choice->again[remat] = choice->sums.again[remat] * choice->place.speed;
+}
+
+static void read_stage(const sn_stage_context *x, const int *cut, int index, stage_choice *out) {
+    out->place = sn_stage_place_of(x, index);
+    out->sums = sn_stage_sums_of(x, cut[index], cut[index + 1]);
+    out->now = x->remat;
+    if (x->candidate->chunks == 1) {
+        (void)sn_stage_seconds(x, &out->place, &out->sums, &out->now);
+        read_option(x, out, out->now);
+    } else {
+        for (int r = 0; r < SN_REMAT_COUNT; r++) read_option(x, out, (sn_remat)r);
     }
 }
 
-// The bytes of a rank without the working memory of chunk `but` (-1: with all), of which `working` gets the most.
-static double rank_bytes(const chunk_choice *choices, int chunks, int but, double *working) {
-    double lasting = 0;
-    *working = 0;
-    for (int c = 0; c < chunks; c++) {
-        lasting += choices[c].lasting[choices[c].now];
-        if (c != but) *working = fmax(*working, choices[c].working[choices[c].now]);
+// Chunks of a rank. A rank runs one chunk at a time: of working memory the chunk with the most counts, everything else
+// adds up.
+typedef struct rank_use {
+    double lasting, working, second; // second: the most that a chunk but `fullest` takes
+    int fullest;
+} rank_use;
+
+static rank_use use_of(const stage_choice *chunks, int n) {
+    rank_use use = {.fullest = -1};
+    for (int c = 0; c < n; c++) {
+        double working = chunks[c].working[chunks[c].now];
+        use.lasting += chunks[c].lasting[chunks[c].now];
+        if (working > use.working) {
+            use.second = use.working;
+            use.working = working;
+            use.fullest = c;
+        } else {
+            use.second = larger(use.second, working);
+        }
     }
-    return lasting;
+    return use;
 }
 
 // The change that saves most bytes a second; false when none saves any.
-static bool take_cheapest(chunk_choice *choices, int chunks, double total) {
+static bool take_cheapest(stage_choice *chunks, int n, const rank_use *use) {
     int chunk = -1, kind = 0;
-    double best = 0;
-    for (int c = 0; c < chunks; c++) {
-        int now = (int)choices[c].now;
-        double others, lasting = rank_bytes(choices, chunks, c, &others);
+    double best = 0, total = use->lasting + use->working;
+    for (int c = 0; c < n; c++) {
+        const stage_choice *choice = &chunks[c];
+        int now = (int)choice->now;
+        double others = c == use->fullest ? use->second : use->working;
         for (int k = now + 1; k < SN_REMAT_COUNT; k++) {
-            double after = lasting - choices[c].lasting[now] + choices[c].lasting[k];
-            double saved = total - after - fmax(others, choices[c].working[k]);
-            double rate = saved / (choices[c].again[k] - choices[c].again[now] + 1e-12);
+            double after = use->lasting - choice->lasting[now] + choice->lasting[k];
+            double saved = total - after - larger(others, choice->working[k]);
+            double rate = saved / (choice->again[k] - choice->again[now] + 1e-12);
             if (saved > 0 && rate > best) best = rate, chunk = c, kind = k;
         }
     }
-    if (chunk >= 0) choices[chunk].now = (sn_remat)kind;
+    if (chunk >= 0) chunks[chunk].now = (sn_remat)kind;
     return chunk >= 0;
 }
 
-static void choose_rank(const sn_stage_context *x, const int *cut, int rank, chunk_choice *choices, sn_remat *remat) {
-    int pp = x->candidate->pp, chunks = x->candidate->chunks;
-    for (int c = 0; c < chunks; c++) remat[c * pp + rank] = x->remat;
+// One rank of an interleaved pipeline: what its chunks compute again is chosen together. From nothing, the cheapest
+// second for each byte is taken until the rank fits.
+static void choose_rank(const sn_stage_context *x, stage_choice *chunks, int n) {
     if (x->remat_is_fixed) return;
-    double limit = x->limits ? x->limits[rank] : x->limit, working;
-    read_choices(x, cut, rank, choices);
-    double total = rank_bytes(choices, chunks, -1, &working) + working;
-    while (total > limit && take_cheapest(choices, chunks, total))
-        total = rank_bytes(choices, chunks, -1, &working) + working;
-    for (int c = 0; c < chunks; c++) remat[c * pp + rank] = choices[c].now;
+    double limit = chunks[0].place.limit;
+    rank_use use = use_of(chunks, n);
+    for (int c = 0; c < n; c++) chunks[c].now = SN_REMAT_NONE;
+    while (use.lasting + use.working > limit && take_cheapest(chunks, n, &use)) use = use_of(chunks, n);
+    double total = use.lasting + use.working;
+    if (total <= limit) return;
     // The first chunk to compute again brings its working memory, so one alone may save nothing where all do.
-    for (int c = 0; c < chunks && total > limit; c++) choices[c].now = SN_REMAT_FULL;
-    if (total > limit && rank_bytes(choices, chunks, -1, &working) + working < total)
-        for (int c = 0; c < chunks; c++) remat[c * pp + rank] = SN_REMAT_FULL;
-}
-
-static void report_stage(const sn_stage_context *x, const int *cut, int i, const sn_remat *remat,
-                         sn_stage_report *out) {
-    if (remat)
-        (void)sn_stage_with(x, i, cut[i], cut[i + 1], remat[i], out);
-    else
-        (void)sn_stage_cost(x, i, cut[i], cut[i + 1], out);
+    sn_remat *kept = sn_alloc((size_t)n * sizeof *kept);
+    for (int c = 0; c < n; c++) kept[c] = chunks[c].now, chunks[c].now = SN_REMAT_FULL;
+    use = use_of(chunks, n);
+    for (int c = 0; c < n && use.lasting + use.working >= total; c++) chunks[c].now = kept[c];
+    sn_free(kept);
 }
 
 // Ranks that outnumber the cores of their host take turns: no step is shorter than all of its work on all cores, and,
@@ -209,44 +232,70 @@ static double ranks_at_once(const sn_search *s, const sn_candidate *c) {
     return (double)s->devices / c->pp;
 }
 
-void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
-    sn_pipeline_times times = {0};
-    rank_sums *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
-    double once = 0, work = 0;
-    sn_remat *remat = c->chunks > 1 ? sn_alloc((size_t)x->stages * sizeof *remat) : NULL;
-    c->memory = c->excess = c->sync = c->update = 0;
-    chunk_choice *choices = remat ? sn_alloc((size_t)c->chunks * sizeof *choices) : NULL;
-    for (int rank = 0; remat && rank < c->pp; rank++) choose_rank(x, cut, rank, choices, remat);
-    for (int i = 0; i < x->stages; i++) {
-        sn_stage_report report;
-        report_stage(x, cut, i, remat, &report);
-        sn_pipeline_times_add(&times, report.forward, report.backward_input, report.backward_weight,
-                              i == x->stages - 1);
-        rank_sums *rank = &ranks[i % c->pp];
-        rank->seconds += report.forward + report.backward_input + report.backward_weight;
-        rank->lasting += sn_memory_total(&report.memory) - report.memory.working;
-        rank->working = fmax(rank->working, report.memory.working);
-        add_once(s, x->costs, &report, rank);
-        if (i == 0 || rank->seconds > times.longest_rank) c->binding = i;
-        times.longest_rank = fmax(times.longest_rank, rank->seconds);
-        if (stages) stages[i] = report;
+static stage_choice *choose_stages(const sn_stage_context *x, const int *cut) {
+    int chunks = x->candidate->chunks, pp = x->candidate->pp;
+    stage_choice *choices = sn_alloc((size_t)x->stages * sizeof *choices); // chunks of a rank side by side
+    for (int rank = 0; rank < pp; rank++) {
+        for (int k = 0; k < chunks; k++) read_stage(x, cut, k * pp + rank, &choices[rank * chunks + k]);
+        if (chunks > 1) choose_rank(x, &choices[rank * chunks], chunks);
     }
+    return choices;
+}
+
+static void add_stage(const sn_stage_context *x, const stage_choice *choice, sn_pipeline_times *times,
+                      rank_sums *rank) {
+    sn_stage_passes passes = sn_stage_passes_of(x, &choice->place, &choice->sums, choice->now);
+    sn_pipeline_times_add(times, passes.forward, passes.backward_input, passes.backward_weight,
+                          choice->place.index == x->stages - 1);
+    rank->seconds += passes.forward + passes.backward_input + passes.backward_weight;
+    rank->lasting += choice->lasting[choice->now];
+    rank->working = larger(rank->working, choice->working[choice->now]);
+}
+
+// Ranks one after the other mostly hold the same blocks.
+static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x, const rank_sums *ranks,
+                        double *work) {
+    once_seconds once = {0};
+    double longest = 0;
     for (int i = 0; i < c->pp; i++) {
         double limit = x->limits ? x->limits[i] : x->limit;
         double bytes = ranks[i].lasting + ranks[i].working;
         if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit, c->fullest = i;
         c->excess = fmax(c->excess, bytes - limit);
-        double last = once_a_step(s, c, &ranks[i]);
-        once = fmax(once, last);
-        work += ranks_at_once(s, c) * (c->microbatches * ranks[i].seconds + last);
+        if (i == 0 || !reduces_alike(&ranks[i], &ranks[i - 1])) once = once_a_step(s, c, &ranks[i]);
+        c->sync = fmax(c->sync, once.sync);
+        c->update = fmax(c->update, once.update);
+        double seconds = once.sync + once.update;
+        longest = fmax(longest, seconds);
+        *work += ranks_at_once(s, c) * (c->microbatches * ranks[i].seconds + seconds);
     }
+    return longest;
+}
+
+void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const int *cut, sn_stage_report *stages) {
+    sn_pipeline_times times = {0};
+    rank_sums *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
+    stage_choice *choices = choose_stages(x, cut);
+    double work = 0;
+    c->memory = c->excess = c->sync = c->update = 0;
+    for (int i = 0; i < x->stages; i++) {
+        const stage_choice *choice = &choices[i % c->pp * c->chunks + i / c->pp];
+        rank_sums *rank = &ranks[i % c->pp];
+        add_stage(x, choice, &times, rank);
+        add_once(s, x->costs, cut[i], cut[i + 1], rank);
+        if (i == 0 || rank->seconds > times.longest_rank) c->binding = i;
+        times.longest_rank = fmax(times.longest_rank, rank->seconds);
+        if (!stages) continue;
+        sn_stage_report_of(x, &choice->place, &choice->sums, choice->now, &stages[i]);
+        stages[i].first = cut[i], stages[i].end = cut[i + 1];
+    }
+    double once = add_ranks(s, c, x, ranks, &work);
     c->pipeline = pipeline_seconds(s, c, &times);
     c->crowded = crowded_seconds(s, work);
     c->step = s->request.objective == SN_OBJECTIVE_STEP ? fmax(c->pipeline + once, c->crowded) : c->pipeline;
     c->n_stages = x->stages;
     c->stages = stages;
     sn_free(ranks);
-    sn_free(remat);
     sn_free(choices);
 }
 
@@ -313,36 +362,58 @@ double sn_price_bound(sn_search *s, const sn_candidate *c, const sn_stage_contex
     return fmax(bound, crowded_seconds(s, work));
 }
 
-// The most work (seconds without rematerialisation) that a rank does in `seconds` a micro-batch within its memory: a
+// The most work (seconds without rematerialisation) that a rank does in some seconds a micro-batch within its memory: a
 // linear program over the shares of blocks of each class and rematerialisation, with two constraints, so its optimum
-// mixes two of them at most.
+// mixes two of them at most. Of the points (seconds, bytes) for a unit of work those on the lower left of the convex
+// hull are left, seconds rising and bytes falling: which two are mixed follows from the seconds there are for a byte.
 typedef struct rank_column {
     double work, seconds, bytes;
 } rank_column;
 
-static double most_work(int n, const rank_column *columns, double seconds, double bytes) {
-    double best = 0;
-    for (int a = 0; a < n; a++) {
-        const rank_column *u = &columns[a];
-        best =
-            fmax(best, u->work * (u->bytes > 0 ? fmin(seconds / u->seconds, bytes / u->bytes) : seconds / u->seconds));
-        for (int b = a + 1; b < n; b++) {
-            const rank_column *v = &columns[b];
-            double det = u->seconds * v->bytes - v->seconds * u->bytes;
-            if (fabs(det) < 1e-30) continue;
-            double x = (seconds * v->bytes - v->seconds * bytes) / det;
-            double y = (u->seconds * bytes - seconds * u->bytes) / det;
-            if (x >= 0 && y >= 0) best = fmax(best, x * u->work + y * v->work);
-        }
-    }
-    return best;
+typedef struct rank_program {
+    double bytes; // that the rank has for blocks
+    int n;
+    rank_column *columns;
+} rank_program;
+
+static double most_work(const rank_program *p, double seconds) {
+    const rank_column *v = p->columns, *end = v + p->n, *u = NULL;
+    while (v < end && seconds * v->bytes > p->bytes * v->seconds) u = v++;
+    if (v == end) return u ? u->work * (p->bytes / u->bytes) : 0;
+    if (!u) return v->work * (seconds / v->seconds);
+    double det = u->seconds * v->bytes - v->seconds * u->bytes;
+    double x = (seconds * v->bytes - v->seconds * p->bytes) / det;
+    double y = (u->seconds * p->bytes - seconds * u->bytes) / det;
+    return x * u->work + y * v->work;
 }
 
-static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, double *working) {
+// Whether a mix of `a` and `c` does as much as `b`, which lies between them, in no more seconds and bytes.
+static bool is_mixed(const rank_column *a, const rank_column *b, const rank_column *c) {
+    double as = a->seconds / a->work, bs = b->seconds / b->work, cs = c->seconds / c->work;
+    double ab = a->bytes / a->work, bb = b->bytes / b->work, cb = c->bytes / c->work;
+    return (bs - as) * (cb - ab) - (bb - ab) * (cs - as) <= 0;
+}
+
+static void add_column(rank_program *p, rank_column column) {
+    double seconds = column.seconds / column.work, bytes = column.bytes / column.work;
+    rank_column *list = p->columns;
+    int at = 0, next;
+    while (at < p->n && list[at].seconds / list[at].work < seconds) at++;
+    if (at > 0 && list[at - 1].bytes / list[at - 1].work <= bytes) return;
+    if (at < p->n && list[at].seconds / list[at].work == seconds && list[at].bytes / list[at].work <= bytes) return;
+    for (next = at; next < p->n && list[next].bytes / list[next].work >= bytes;) next++; // no better in either
+    if (at > 0 && next < p->n && is_mixed(&list[at - 1], &column, &list[next])) return;
+    while (at > 1 && is_mixed(&list[at - 2], &list[at - 1], &column)) at--;
+    while (next + 1 < p->n && is_mixed(&column, &list[next], &list[next + 1])) next++;
+    memmove(&list[at + 1], &list[next], (size_t)(p->n - next) * sizeof *list);
+    list[at] = column;
+    p->n += at + 1 - next;
+}
+
+static void fill_program(const sn_stage_context *x, int rank, rank_program *out) {
     const sn_candidate *c = x->candidate;
-    double speed = x->speed ? x->speed[rank] : 1;
-    int n = 0;
-    *working = INFINITY;
+    sn_stage_place place = sn_stage_place_of(x, rank);
+    double working = INFINITY;
     for (int k = 0; k < x->blocks->n_classes; k++) {
         const sn_block_cost *cost = &x->costs[k];
         if (!x->blocks->classes[k].count) continue;
@@ -350,31 +421,40 @@ static int rank_columns(const sn_stage_context *x, int rank, rank_column *out, d
         double state = cost->optimizer / (c->zero >= 1 ? c->dp : 1) + cost->gradients / (c->zero >= 2 ? c->dp : 1) +
                        cost->parameters / (c->zero >= 3 ? c->dp : 1);
         double moved = 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
-        *working = fmin(*working, cost->working);
+        working = fmin(working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
-            out[n++] = (rank_column){work, (work + cost->again[r]) * speed + moved,
-                                     state + sn_candidate_activations(c, rank, &cost->activations[r])};
+            add_column(out, (rank_column){work, (work + cost->again[r]) * place.speed + moved,
+                                          state + sn_stage_activations(x, &place, &cost->activations[r])});
     }
-    return n;
+    out->bytes = fmax(0, place.limit - working);
+}
+
+// The least seconds a micro-batch in which all ranks together do all work.
+static double least_each(const sn_candidate *c, const rank_program *programs, double work, double low, double high) {
+    for (int round = 0; round < 20 && high - low > 1e-4 * high; round++) {
+        double middle = 0.5 * (low + high), done = 0;
+        for (int rank = 0; rank < c->pp && done < work; rank++) done += most_work(&programs[rank], middle);
+        *(done >= work * (1 - 1e-12) ? &high : &low) = middle;
+    }
+    return low;
 }
 
 double sn_price_tight_bound(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
     bound_sums b = sum_all(x);
     double work = 0, low = b.total / weights_of(x), high = 4 * low + 8 * b.longest;
-    rank_column columns[SN_MOST_CLASSES * SN_REMAT_COUNT];
-    if (x->blocks->n_classes > SN_MOST_CLASSES) return c->bound;
+    size_t most = (size_t)x->blocks->n_classes * SN_REMAT_COUNT + 1;
+    rank_program *programs = sn_alloc((size_t)c->pp * sizeof *programs);
+    rank_column *columns = sn_alloc((size_t)c->pp * most * sizeof *columns);
+    for (int rank = 0; rank < c->pp; rank++) {
+        programs[rank].columns = columns + (size_t)rank * most;
+        fill_program(x, rank, &programs[rank]);
+    }
     for (int k = 0; k < x->blocks->n_classes; k++)
         work += x->blocks->classes[k].count *
                 (x->costs[k].forward + x->costs[k].backward_input + x->costs[k].backward_weight);
-    low *= 0.5; // the messages of ZeRO are part of low, but not of work
-    for (int round = 0; round < 20 && high - low > 1e-4 * high; round++) {
-        double middle = 0.5 * (low + high), done = 0;
-        for (int rank = 0; rank < c->pp && done < work; rank++) {
-            double working, limit = x->limits ? x->limits[rank] : x->limit;
-            int n = rank_columns(x, rank, columns, &working);
-            done += most_work(n, columns, middle, fmax(0, limit - working));
-        }
-        *(done >= work * (1 - 1e-12) ? &high : &low) = middle;
-    }
-    return fmax(c->bound, bound_with(s, c, x, &b, low));
+    // The messages of ZeRO are part of low, but not of work.
+    double each = least_each(c, programs, work, 0.5 * low, high);
+    sn_free(columns);
+    sn_free(programs);
+    return fmax(c->bound, bound_with(s, c, x, &b, each));
 }

@@ -1,7 +1,7 @@
 // The price of one candidate: a cut of the blocks into stages, what each stage computes again, and the closed form of
 // its schedule. Private to the search.
 #pragma once
-#include "passes/partition/search_stages.h"
+#include "passes/partition/search_cuts.h"
 
 // Sets of ranks recur; counting their links takes time.
 typedef struct known_group {

@@ -1,8 +1,6 @@
-// The cut of the chain of blocks into stages, for one candidate. Private to the search.
+// What a stage of a candidate costs. Private to the search.
 #pragma once
 #include "passes/partition/search.h"
-
-enum { SN_MOST_CLASSES = 64 };
 
 // What a candidate's stages are computed from.
 typedef struct sn_stage_context {
@@ -20,17 +18,46 @@ typedef struct sn_stage_context {
     const double *limits;   // per stage; NULL: `limit`
 } sn_stage_context;
 
+// Of the blocks of a stage, wherever in the pipeline it is.
+typedef struct sn_stage_sums {
+    double forward, backward_input, backward_weight, communication, input;
+    double again[SN_REMAT_COUNT];
+    sn_block_activations activations[SN_REMAT_COUNT];
+    double parameters, gradients, optimizer, working, unkept;
+} sn_stage_sums;
+sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int first, int end);
+void sn_stage_sums_add(sn_stage_sums *sums, const sn_block_cost *cost, int blocks);
+
+// Of a stage's place in the pipeline, whichever blocks it has.
+typedef struct sn_stage_place {
+    int index;
+    double in_flight;      // micro-batches held at once
+    double early, waiting; // zero-bubble: held until their first backward pass, and of those, not yet for the second
+    double speed, message, limit;
+} sn_stage_place;
+sn_stage_place sn_stage_place_of(const sn_stage_context *context, int index);
+
+// Bytes of one of its devices.
+sn_memory sn_stage_memory(const sn_stage_context *context, const sn_stage_place *place, const sn_stage_sums *sums,
+                          sn_remat remat);
+double sn_stage_activations(const sn_stage_context *context, const sn_stage_place *place,
+                            const sn_block_activations *bytes);
+// Seconds of a micro-batch with the rematerialisation; `again` is a part of backward_input.
+typedef struct sn_stage_passes {
+    double forward, backward_input, backward_weight, again;
+} sn_stage_passes;
+sn_stage_passes sn_stage_passes_of(const sn_stage_context *context, const sn_stage_place *place,
+                                   const sn_stage_sums *sums, sn_remat remat);
+// Seconds with the cheapest rematerialisation that fits; INFINITY when none does, and `remat` is the one of least
+// memory.
+double sn_stage_seconds(const sn_stage_context *context, const sn_stage_place *place, const sn_stage_sums *sums,
+                        sn_remat *remat);
+void sn_stage_report_of(const sn_stage_context *context, const sn_stage_place *place, const sn_stage_sums *sums,
+                        sn_remat remat, sn_stage_report *out);
+
 // Seconds of stage `index` with the blocks [first, end), the cheapest rematerialisation that fits; INFINITY when none
 // does. `out` may be NULL; it is filled with the least memory when nothing fits.
 double sn_stage_cost(const sn_stage_context *context, int index, int first, int end, sn_stage_report *out);
 // The same with a given rematerialisation, whether it fits or not; returns the bytes of the report.
 double sn_stage_with(const sn_stage_context *context, int index, int first, int end, sn_remat remat,
                      sn_stage_report *out);
-// Micro-batches that a stage holds at once (sn_pipeline_in_flight of its rank).
-double sn_candidate_in_flight(const sn_candidate *candidate, int index);
-// Bytes of activations on a stage whose micro-batches each have these.
-double sn_candidate_activations(const sn_candidate *candidate, int index, const sn_block_activations *bytes);
-// Cuts of about equal time; cut[stages] = n_blocks.
-void sn_stages_even(const sn_stage_context *context, int *cut);
-// The cut that minimises sum + weight * longest exactly. False when nothing fits. `work` counts stages looked at.
-bool sn_stages_exact(const sn_stage_context *context, double weight, int *cut, long *work);
