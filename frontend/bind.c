@@ -143,13 +143,11 @@ bool sn_onnx_bind(const sn_onnx_model *model, const sn_onnx_options *options, sn
     for (size_t i = 0; i < info->n_inputs; i++)
         out[i] = bound_type(&b, &info->inputs[i], find_shape(options, info->inputs[i].name));
     if (diags->errors == errors) report_open(&b);
-    for (size_t i = 0; i < info->n_inputs && diags->errors == errors; i++) {
-        int64_t bytes = 16;
-        for (int d = 0; d < out[i].rank; d++)
-            if (__builtin_mul_overflow(bytes, out[i].dim[d], &bytes))
-                sn_error(diags, "E0207", info->inputs[i].name, "bind its dims to smaller sizes",
-                         "the input '%s' is larger than an address space", info->inputs[i].name);
-    }
+    bool settled = diags->errors == errors;
+    for (size_t i = 0; i < info->n_inputs && settled; i++)
+        if (!sn_shape_is_valid(out[i].rank, out[i].dim))
+            sn_error(diags, "E0207", info->inputs[i].name, "bind its dims to smaller sizes",
+                     "the input '%s' would have more than 2^48 elements", info->inputs[i].name);
     sn_map_free(&b.symbols);
     sn_arena_free(&b.arena);
     return diags->errors == errors;

@@ -59,7 +59,7 @@ sn_value *sn_emit_cast(sn_node *n, sn_value *x, sn_dtype dtype) {
 }
 
 sn_value *sn_emit_splat(sn_node *n, sn_type type, double number) {
-    return sn_build_splat(&n->builder, type, number);
+    return sn_build_splat(&n->builder, sn_node_type(n, type.dtype, type.rank, type.dim), number);
 }
 
 sn_value *sn_emit_scalar(sn_node *n, sn_dtype dtype, double number) {
@@ -72,7 +72,7 @@ sn_value *sn_emit_iota(sn_node *n, sn_type type, int axis, int64_t start, int64_
 }
 
 sn_value *sn_emit_reshape(sn_node *n, sn_value *x, int rank, const int64_t *dims) {
-    sn_type type = sn_type_make(x->type.dtype, rank, dims);
+    sn_type type = sn_node_type(n, x->type.dtype, rank, dims);
     if (sn_type_equal(type, x->type)) return x;
     return emit_one(n, SN_OP_RESHAPE, 1, &x, 0, NULL, &type);
 }
@@ -86,14 +86,14 @@ sn_value *sn_emit_transpose(sn_node *n, sn_value *x, const int64_t *perm) {
 }
 
 sn_value *sn_emit_broadcast(sn_node *n, sn_value *x, int rank, const int64_t *dims) {
-    sn_type type = sn_type_make(x->type.dtype, rank, dims);
+    sn_type type = sn_node_type(n, x->type.dtype, rank, dims);
     if (sn_type_equal(type, x->type)) return x;
     return emit_one(n, SN_OP_BROADCAST, 1, &x, 0, NULL, &type);
 }
 
 sn_value *sn_emit_slice(sn_node *n, sn_value *x, const int64_t *starts, const int64_t *steps, const int64_t *sizes) {
     int rank = x->type.rank;
-    sn_type type = sn_type_make(x->type.dtype, rank, sizes);
+    sn_type type = sn_node_type(n, x->type.dtype, rank, sizes);
     bool whole = sn_type_equal(type, x->type);
     for (int i = 0; i < rank; i++) whole = whole && starts[i] == 0 && steps[i] == 1;
     if (whole) return x;
@@ -161,7 +161,8 @@ sn_value *sn_emit_matmul(sn_node *n, sn_value *x, sn_value *y, bool transpose_x,
 
 sn_value *sn_emit_aligned(sn_node *n, sn_value *x, int at, int rank) {
     int64_t dims[SN_MAX_RANK];
-    SN_CHECK(at + x->type.rank <= rank && rank <= SN_MAX_RANK);
+    if (at < 0 || rank > SN_MAX_RANK || at + x->type.rank > rank)
+        sn_node_fail(n, NULL, "an operand of rank %d does not fit into rank %d from dim %d on", x->type.rank, rank, at);
     for (int i = 0; i < rank; i++) {
         int from = i - at;
         dims[i] = from >= 0 && from < x->type.rank ? x->type.dim[from] : 1;

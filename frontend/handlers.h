@@ -2,6 +2,6 @@
 #pragma once
 #include "frontend/node.h"
 
-#define SN_ONNX_OP(type, domain, since, until, handler, kind) void sn_handle_##handler(sn_node *n);
+#define SN_ONNX_OP(type, domain, since, until, handler, kind, inputs) void sn_handle_##handler(sn_node *n);
 #include "frontend/opset.def"
 #undef SN_ONNX_OP

@@ -1,5 +1,6 @@
 #include "frontend/import.h"
 #include "frontend/handlers.h"
+#include "frontend/signature.h"
 
 #include <string.h>
 
@@ -137,8 +138,8 @@ static void inline_function(sn_node *call, const Onnx__FunctionProto *function) 
 
 const sn_onnx_op *sn_onnx_find_op(const char *type, const char *domain) {
     static const sn_onnx_op ops[] = {
-#define SN_ONNX_OP(type, domain, since, until, handler, kind)                                                          \
-    {#type, domain, since, until, sn_handle_##handler, SN_OP_##kind},
+#define SN_ONNX_OP(type, domain, since, until, handler, kind, inputs)                                                  \
+    {#type, domain, since, until, sn_handle_##handler, SN_OP_##kind, inputs},
 #include "frontend/opset.def"
 #undef SN_ONNX_OP
     };
@@ -149,6 +150,7 @@ const sn_onnx_op *sn_onnx_find_op(const char *type, const char *domain) {
 
 static bool run_handler(sn_node *n) {
     if (setjmp(n->escape)) return false;
+    sn_node_check_inputs(n);
     n->op->handler(n);
     return true;
 }

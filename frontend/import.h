@@ -33,6 +33,7 @@ typedef struct sn_onnx_op {
     int since, until; // opsets
     void (*handler)(sn_node *n);
     sn_op_kind kind;
+    const char *inputs; // frontend/signature.h
 } sn_onnx_op;
 
 typedef struct sn_unsupported {

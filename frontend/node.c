@@ -1,5 +1,6 @@
 #include "frontend/import.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ void sn_node_fail(sn_node *n, const char *help, const char *format, ...) {
     va_start(args, format);
     sn_str_vprintf(&text, format, args);
     va_end(args);
+    if (!help) help = "the model is invalid; onnx.checker.check_model(path, full_check=True) says more";
     sn_error(n->import->diags, "E0202", n->name, help, "%s: %s", n->proto->op_type, sn_str_text(&text));
     sn_str_free(&text);
     leave(n);
@@ -131,6 +133,22 @@ int64_t sn_node_int(sn_node *n, const char *name, int64_t otherwise) {
     return attr->i;
 }
 
+int64_t sn_node_int_within(sn_node *n, const char *name, int64_t otherwise, int64_t low, int64_t high) {
+    int64_t value = sn_node_int(n, name, otherwise);
+    if (value < low || value > high)
+        sn_node_fail(n, NULL, "the attribute %s is %lld, not in %lld to %lld", name, (long long)value, (long long)low,
+                     (long long)high);
+    return value;
+}
+
+sn_dtype sn_node_dtype(sn_node *n, const char *name, sn_dtype otherwise) {
+    if (!sn_node_attr(n, name)) return otherwise;
+    int64_t onnx = sn_node_int(n, name, 0);
+    sn_dtype dtype = onnx >= 0 && onnx <= INT32_MAX ? sn_dtype_from_onnx((int)onnx) : SN_DTYPE_COUNT;
+    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "ONNX element type %lld as %s", (long long)onnx, name);
+    return dtype;
+}
+
 double sn_node_float(sn_node *n, const char *name, double otherwise) {
     const Onnx__AttributeProto *attr = sn_node_attr(n, name);
     if (!attr) return otherwise;
@@ -204,19 +222,54 @@ const int64_t *sn_node_known_ints(sn_node *n, int input, int *count) {
     return ints;
 }
 
-double sn_node_known_number(sn_node *n, int input, double otherwise) {
+// NULL when there is no number.
+static const sn_tensor *known_single(sn_node *n, int input) {
     sn_value *value = sn_node_optional(n, input);
-    if (!value) return otherwise;
+    if (!value) return NULL;
     const sn_tensor *tensor = sn_node_known(n, value);
     if (!tensor) fail_unknown(n, input);
-    if (sn_type_count(tensor->type) < 1) return otherwise;
-    return sn_load_f64(tensor->type.dtype, tensor->data, 0);
+    return sn_type_count(tensor->type) < 1 ? NULL : tensor;
+}
+
+double sn_node_known_number(sn_node *n, int input, double otherwise) {
+    const sn_tensor *tensor = known_single(n, input);
+    return tensor ? sn_load_f64(tensor->type.dtype, tensor->data, 0) : otherwise;
+}
+
+int64_t sn_node_known_int(sn_node *n, int input, int64_t otherwise) {
+    const sn_tensor *tensor = known_single(n, input);
+    if (!tensor) return otherwise;
+    if (!sn_dtype_is_float(tensor->type.dtype)) return sn_load_i64(tensor->type.dtype, tensor->data, 0);
+    double number = sn_load_f64(tensor->type.dtype, tensor->data, 0);
+    if (!(fabs(number) < 0x1p63) || number != trunc(number))
+        sn_node_fail(n, NULL, "input %d is %g, where an integer is expected", input, number);
+    return (int64_t)number;
 }
 
 const int64_t *sn_node_ints_or_input(sn_node *n, const char *name, int input, int *count) {
     const int64_t *list = sn_node_ints(n, name, count);
     if (list || !sn_node_has(n, input)) return list;
     return sn_node_known_ints(n, input, count);
+}
+
+sn_type sn_node_type(sn_node *n, sn_dtype dtype, int64_t rank, const int64_t *dims) {
+    if (rank > SN_MAX_RANK)
+        sn_node_unsupported(n, "a tensor of rank %lld, where %d is the most", (long long)rank, SN_MAX_RANK);
+    if (!sn_shape_is_valid(rank, dims)) sn_node_fail(n, NULL, "a shape has a negative dim, or more than 2^48 elements");
+    return sn_type_make(dtype, (int)rank, dims);
+}
+
+int64_t sn_node_times(sn_node *n, int64_t x, int64_t y) {
+    int64_t product;
+    if (x < 0 || y < 0 || __builtin_mul_overflow(x, y, &product) || product > SN_MAX_ELEMENTS)
+        sn_node_fail(n, NULL, "a size would be %lld x %lld, which no tensor has", (long long)x, (long long)y);
+    return product;
+}
+
+void *sn_node_table(sn_node *n, sn_type type) {
+    int64_t bytes = sn_type_bytes(sn_node_type(n, type.dtype, type.rank, type.dim));
+    if (bytes > SN_LARGEST_TABLE) sn_node_unsupported(n, "a table of %lld bytes", (long long)bytes);
+    return sn_arena_alloc(&n->import->arena, (size_t)bytes + 1);
 }
 
 sn_value *sn_node_constant(sn_node *n, sn_type type, const void *data) {
@@ -231,7 +284,7 @@ sn_value *sn_node_constant(sn_node *n, sn_type type, const void *data) {
 }
 
 sn_value *sn_node_constant_ints(sn_node *n, int rank, const int64_t *dims, const int64_t *data) {
-    return sn_node_constant(n, sn_type_make(SN_I64, rank, dims), data);
+    return sn_node_constant(n, sn_node_type(n, SN_I64, rank, dims), data);
 }
 
 int sn_node_axis(sn_node *n, int64_t axis, int rank) {

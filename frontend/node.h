@@ -24,6 +24,7 @@ sn_builder *sn_node_builder(sn_node *n);
 sn_arena *sn_node_arena(sn_node *n); // for the duration of the import
 sn_onnx_mode sn_node_mode(const sn_node *n);
 
+// The model's mistake: a diagnostic with the node's name. help: the way out; NULL for the usual one, ONNX's checker.
 _Noreturn void sn_node_fail(sn_node *n, const char *help, const char *format, ...) SN_PRINTF(3, 4);
 _Noreturn void sn_node_unsupported(sn_node *n, const char *format, ...) SN_PRINTF(2, 3);
 
@@ -44,6 +45,8 @@ void sn_node_out_sequence(sn_node *n, int output, const sn_tensor_sequence *sequ
 // Attributes. One of the wrong type fails.
 const Onnx__AttributeProto *sn_node_attr(const sn_node *n, const char *name); // NULL when absent
 int64_t sn_node_int(sn_node *n, const char *name, int64_t otherwise);
+int64_t sn_node_int_within(sn_node *n, const char *name, int64_t otherwise, int64_t low, int64_t high); // else fails
+sn_dtype sn_node_dtype(sn_node *n, const char *name, sn_dtype otherwise); // of an ONNX element type; else unsupported
 double sn_node_float(sn_node *n, const char *name, double otherwise);
 const char *sn_node_string(sn_node *n, const char *name, const char *otherwise);
 bool sn_node_string_is(sn_node *n, const char *name, const char *otherwise, const char *expected);
@@ -57,11 +60,20 @@ const char *sn_node_list_string(sn_node *n, const char *name, int index); // NUL
 const sn_tensor *sn_node_known(sn_node *n, const sn_value *value);
 // A known input as integers; fails when it depends on data, or is absent.
 const int64_t *sn_node_known_ints(sn_node *n, int input, int *count);
-// A known input's single number; `otherwise` when the input is absent, fails when it depends on data.
+// A known input's single number; `otherwise` when the input is absent, fails when it depends on data. The integer form
+// fails for a float that is none.
 double sn_node_known_number(sn_node *n, int input, double otherwise);
+int64_t sn_node_known_int(sn_node *n, int input, int64_t otherwise);
 // An attribute in older opsets, an input (its index) in newer ones. NULL when absent.
 const int64_t *sn_node_ints_or_input(sn_node *n, const char *name, int input, int *count);
 
+// The type of a shape that the node asks for; fails when tensors cannot have it (sn_shape_is_valid).
+sn_type sn_node_type(sn_node *n, sn_dtype dtype, int64_t rank, const int64_t *dims);
+// x * y of sizes, which are not negative; fails when no tensor could be as large.
+int64_t sn_node_times(sn_node *n, int64_t x, int64_t y);
+// Zeroed memory for a table of this type that the import computes; fails when that is more than SN_LARGEST_TABLE bytes.
+enum { SN_LARGEST_TABLE = 256 << 20 };
+void *sn_node_table(sn_node *n, sn_type type);
 // A value that holds `data` (copied), known from the start.
 sn_value *sn_node_constant(sn_node *n, sn_type type, const void *data);
 sn_value *sn_node_constant_ints(sn_node *n, int rank, const int64_t *dims, const int64_t *data);
@@ -103,5 +115,6 @@ sn_value *sn_emit_reduce_axis(sn_node *n, sn_op_kind kind, sn_value *x, int axis
 sn_value *sn_emit_mean(sn_node *n, sn_value *x, int n_axes, const int64_t *axes);
 sn_value *sn_emit_matmul(sn_node *n, sn_value *x, sn_value *y, bool transpose_x, bool transpose_y);
 sn_value *sn_emit_along(sn_node *n, sn_op_kind kind, sn_value *x, int axis); // an op with the one attribute `axis`
-// x reshaped to [1, …, dims of x, …, 1] of `rank` dims, its first dim at `at`, so that it broadcasts.
+// x reshaped to [1, …, dims of x, …, 1] of `rank` dims, its first dim at `at`, so that it broadcasts; fails when it has
+// too many dims for that.
 sn_value *sn_emit_aligned(sn_node *n, sn_value *x, int at, int rank);

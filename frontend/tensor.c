@@ -45,12 +45,9 @@ const char *sn_tensor_proto_type(const Onnx__TensorProto *proto, sn_arena *arena
                                proto->data_type);
     if (proto->n_dims > SN_MAX_RANK)
         return sn_arena_printf(arena, "rank %zu is more than the supported %d", proto->n_dims, SN_MAX_RANK);
-    int64_t count = 1;
-    for (size_t i = 0; i < proto->n_dims; i++) {
+    for (size_t i = 0; i < proto->n_dims; i++)
         if (proto->dims[i] < 0) return "a dim is negative";
-        if (__builtin_mul_overflow(count, proto->dims[i], &count) || count > INT64_MAX / 16)
-            return "it has more elements than an address space holds";
-    }
+    if (!sn_shape_is_valid((int64_t)proto->n_dims, proto->dims)) return "it has more than 2^48 elements";
     *out = sn_type_make(dtype, (int)proto->n_dims, proto->dims);
     return NULL;
 }

@@ -44,7 +44,9 @@ sn_value *sn_build_cast(sn_builder *b, sn_value *x, sn_dtype dtype) {
 
 sn_value *sn_build_splat(sn_builder *b, sn_type type, double number) {
     bool is_float = sn_dtype_is_float(type.dtype);
-    sn_attr attr = is_float ? sn_attr_float("value", number) : sn_attr_int("bits", (int64_t)number);
+    int64_t bits = 0;
+    if (!is_float) sn_store_f64(SN_I64, &bits, 0, number); // saturates
+    sn_attr attr = is_float ? sn_attr_float("value", number) : sn_attr_int("bits", bits);
     return build_one(b, SN_OP_CONSTANT, 0, NULL, 1, &attr, &type);
 }
 

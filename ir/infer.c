@@ -158,9 +158,10 @@ static const char *infer_slice(const query *q) {
             "starts, steps and the result must have the operand's rank");
     for (int i = 0; i < x.rank; i++) {
         if (y.dim[i] == 0) continue;
-        int64_t last = starts[i] + (y.dim[i] - 1) * steps[i];
-        REQUIRE(q, starts[i] >= 0 && starts[i] < x.dim[i] && last >= 0 && last < x.dim[i], "dim %d is cut out of range",
-                i);
+        int64_t last;
+        bool fits = starts[i] >= 0 && starts[i] < x.dim[i] && !__builtin_mul_overflow(y.dim[i] - 1, steps[i], &last) &&
+                    !__builtin_add_overflow(last, starts[i], &last) && last >= 0 && last < x.dim[i];
+        REQUIRE(q, fits, "dim %d is cut out of range", i);
     }
     return NULL;
 }
@@ -172,6 +173,7 @@ static const char *infer_pad(const query *q) {
     REQUIRE(q, n_low == x.rank && n_high == x.rank, "low and high must have the operand's rank");
     for (int i = 0; i < x.rank; i++) {
         REQUIRE(q, low[i] >= 0 && high[i] >= 0, "padding must not be negative");
+        REQUIRE(q, low[i] <= SN_MAX_ELEMENTS && high[i] <= SN_MAX_ELEMENTS, "padding is larger than any tensor");
         x.dim[i] += low[i] + high[i];
     }
     q->out[0] = x;
@@ -188,6 +190,7 @@ static const char *infer_concat(const query *q) {
         part.dim[axis] = result.dim[axis];
         REQUIRE(q, sn_type_equal(part, result), "operand %d differs outside of the axis", i);
         result.dim[axis] += size;
+        REQUIRE(q, result.dim[axis] <= SN_MAX_ELEMENTS, "the result is larger than any tensor");
     }
     q->out[0] = result;
     return NULL;
@@ -240,6 +243,7 @@ static const char *nd_type(const query *q, sn_type x, sn_type indices, int batch
     REQUIRE(q, indices.rank >= 1 && batch >= 0 && batch < indices.rank, "index tuples need a last dim");
     int64_t tuple = indices.dim[indices.rank - 1];
     REQUIRE(q, tuple >= 0 && batch + tuple <= x.rank, "index tuples are longer than the operand's rank");
+    for (int i = 0; i < batch; i++) REQUIRE(q, x.dim[i] == indices.dim[i], "batch dim %d differs", i);
     sn_type y = {.dtype = x.dtype};
     REQUIRE(q, indices.rank - 1 + x.rank - batch - tuple <= SN_MAX_RANK, "the result would have more than %d dims",
             SN_MAX_RANK);
@@ -251,7 +255,9 @@ static const char *nd_type(const query *q, sn_type x, sn_type indices, int batch
 
 static const char *infer_gather_nd(const query *q) {
     TRY(check_indices(q, 1));
-    return nd_type(q, type_of(q, 0), type_of(q, 1), (int)int_attr(q, "batch_dims"), &q->out[0]);
+    int64_t batch = int_attr(q, "batch_dims");
+    REQUIRE(q, batch >= 0 && batch < SN_MAX_RANK, "there are no %" PRId64 " batch dims", batch);
+    return nd_type(q, type_of(q, 0), type_of(q, 1), (int)batch, &q->out[0]);
 }
 
 static const char *infer_scatter_elements(const query *q) {
@@ -358,12 +364,18 @@ static const char *window_attrs(const query *q, int rank, window *w) {
     REQUIRE(q, rank >= 0 && n_strides == rank && n_dilations == rank && n_pads == 2 * rank,
             "strides, dilations and pads must match %d spatial dims", rank);
     for (int i = 0; i < rank; i++)
-        REQUIRE(q, w->strides[i] > 0 && w->dilations[i] > 0, "strides and dilations must be positive");
+        REQUIRE(q,
+                w->strides[i] > 0 && w->dilations[i] > 0 && w->strides[i] <= INT32_MAX && w->dilations[i] <= INT32_MAX,
+                "strides and dilations must be positive and below 2^31");
+    for (int i = 0; i < 2 * rank; i++)
+        REQUIRE(q, w->pads[i] >= -INT32_MAX && w->pads[i] <= INT32_MAX, "pads must be below 2^31");
     return NULL;
 }
 
 static int64_t window_count(const window *w, int i, int64_t size, int64_t kernel) {
-    int64_t reach = (kernel - 1) * w->dilations[i] + 1, room = size + w->pads[i] + w->pads[w->rank + i] - reach;
+    int64_t padded = size + w->pads[i] + w->pads[w->rank + i], reach; // reach: of the kernel, less 1
+    if (__builtin_mul_overflow(kernel - 1, w->dilations[i], &reach)) return 0;
+    int64_t room = padded - 1 - reach;
     return room < 0 ? 0 : room / w->strides[i] + 1;
 }
 
@@ -372,7 +384,7 @@ static const char *conv_type(const query *q, sn_type x, sn_type w, sn_type *out)
     TRY(window_attrs(q, x.rank - 2, &win));
     int64_t groups = int_attr(q, "groups");
     REQUIRE(q, w.rank == x.rank && x.dtype == w.dtype, "input and weights differ in rank or element type");
-    REQUIRE(q, groups > 0 && x.dim[1] == w.dim[1] * groups && w.dim[0] % groups == 0,
+    REQUIRE(q, groups > 0 && x.dim[1] % groups == 0 && x.dim[1] / groups == w.dim[1] && w.dim[0] % groups == 0,
             "%" PRId64 " channels do not match weights of %" PRId64 " in %" PRId64 " groups", x.dim[1], w.dim[1],
             groups);
     sn_type y = x;
@@ -409,9 +421,10 @@ static const char *check_pool(const query *q, sn_type x, sn_type y) {
     REQUIRE(q, n_kernel == x.rank - 2 && y.rank == x.rank && y.dim[0] == x.dim[0] && y.dim[1] == x.dim[1],
             "kernel or result do not match the operand");
     for (int i = 0; i < w.rank; i++) {
-        int64_t last = (y.dim[2 + i] - 1) * w.strides[i];
-        REQUIRE(q, y.dim[2 + i] == 0 || last < x.dim[2 + i] + w.pads[i] + w.pads[w.rank + i],
-                "windows of dim %d begin beyond the padding", i);
+        int64_t last;
+        bool begins = !__builtin_mul_overflow(y.dim[2 + i] - 1, w.strides[i], &last) &&
+                      last < x.dim[2 + i] + w.pads[i] + w.pads[w.rank + i];
+        REQUIRE(q, y.dim[2 + i] == 0 || begins, "windows of dim %d begin beyond the padding", i);
     }
     return NULL;
 }
@@ -575,6 +588,12 @@ static const char *(*const rules[SN_OP_COUNT])(const query *) = {
     [SN_OP_WAIT] = infer_stated,
 };
 
+static const char *check_shapes(const query *q) {
+    for (int i = 0; i < q->n_results; i++)
+        REQUIRE(q, sn_shape_is_valid(q->out[i].rank, q->out[i].dim), "the result has a negative dim or is too large");
+    return NULL;
+}
+
 const char *sn_infer(sn_module *module, sn_op_kind kind, int n_operands, sn_value *const *operands, int n_attrs,
                      const sn_attr *attrs, int n_results, sn_type *result_types) {
     query q = {module, kind, n_operands, operands, n_attrs, attrs, n_results, result_types};
@@ -584,7 +603,8 @@ const char *sn_infer(sn_module *module, sn_op_kind kind, int n_operands, sn_valu
     REQUIRE(&q, info->results < 0 || n_results == info->results, "%s does not have %d results", info->mnemonic,
             n_results);
     TRY(check_attrs(&q));
-    if (rules[kind]) return rules[kind](&q);
-    SN_CHECK(sn_op_has(kind, SN_TRAIT_POINTWISE));
-    return infer_pointwise(&q);
+    if (sn_op_has(kind, SN_TRAIT_TYPED)) TRY(check_shapes(&q));
+    SN_CHECK(rules[kind] || sn_op_has(kind, SN_TRAIT_POINTWISE));
+    TRY(rules[kind] ? rules[kind](&q) : infer_pointwise(&q));
+    return check_shapes(&q);
 }

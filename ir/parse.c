@@ -298,8 +298,6 @@ static sn_type parse_type(parser *p) {
     }
     next(p);
     expect(p, '[');
-    const int64_t most = (int64_t)1 << 48;
-    int64_t product = 1;
     while (!p->failed && !at_punctuation(p, ']')) {
         if (type.rank == SN_MAX_RANK) {
             FAIL(p, "a type has %d dims at most", SN_MAX_RANK);
@@ -307,10 +305,9 @@ static sn_type parse_type(parser *p) {
         }
         if (type.rank) expect(p, ',');
         int64_t dim = expect_int(p, 0, "a dim");
-        if (dim && product > most / dim) FAIL(p, "a type has too many elements");
         if (p->failed) break;
-        if (dim) product *= dim;
         type.dim[type.rank++] = dim;
+        if (!sn_shape_is_valid(type.rank, type.dim)) FAIL(p, "a type has too many elements");
     }
     expect(p, ']');
     return type;

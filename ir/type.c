@@ -5,6 +5,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+bool sn_shape_is_valid(int64_t rank, const int64_t *dims) {
+    if (rank < 0 || rank > SN_MAX_RANK) return false;
+    int64_t count = 1;
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] < 0 || dims[i] > SN_MAX_ELEMENTS / count) return false;
+        if (dims[i]) count *= dims[i];
+    }
+    return true;
+}
+
 sn_type sn_type_make(sn_dtype dtype, int rank, const int64_t *dims) {
     SN_CHECK(rank >= 0 && rank <= SN_MAX_RANK);
     sn_type type = {.dtype = dtype, .rank = rank};

@@ -11,6 +11,13 @@ typedef struct sn_type {
     int64_t dim[SN_MAX_RANK]; // dims beyond rank are 0
 } sn_type;
 
+// The most elements of a tensor, dims of 0 counted as 1. It leaves headroom: no product of some dims of one tensor, its
+// bytes, or a sum of a few sizes overflows, and a double holds every count exactly.
+#define SN_MAX_ELEMENTS (INT64_C(1) << 48)
+
+// Whether tensors may have this shape: at most SN_MAX_RANK dims, none negative, at most SN_MAX_ELEMENTS elements. What
+// users give is checked with it before a type is made of it.
+bool sn_shape_is_valid(int64_t rank, const int64_t *dims);
 sn_type sn_type_make(sn_dtype dtype, int rank, const int64_t *dims);
 sn_type sn_type_scalar(sn_dtype dtype);
 sn_type sn_type_with_dtype(sn_type type, sn_dtype dtype);

@@ -1,5 +1,6 @@
 // What the import makes of graphs: diagnostics for bad ones, folding, functions, branches.
 #include "frontend/onnx.h"
+#include "frontend/signature.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -239,7 +240,7 @@ static void operators_are_listed_once(void **state) {
         const char *type, *domain;
         int since, until;
     } ops[] = {
-#define SN_ONNX_OP(type, domain, since, until, handler, kind) {#type, domain, since, until},
+#define SN_ONNX_OP(type, domain, since, until, handler, kind, inputs) {#type, domain, since, until},
 #include "frontend/opset.def"
 #undef SN_ONNX_OP
     };
@@ -248,6 +249,81 @@ static void operators_are_listed_once(void **state) {
         assert_true(ops[i].since <= ops[i].until && ops[i].until <= 28);
         for (size_t j = 0; j < i; j++)
             assert_false(strcmp(ops[i].type, ops[j].type) == 0 && strcmp(ops[i].domain, ops[j].domain) == 0);
+    }
+}
+
+// Every row's inputs are spelled as frontend/signature.h reads them, to the end.
+static void signatures_are_well_formed(void **state) {
+    (void)state;
+    static const char *const rows[] = {
+#define SN_ONNX_OP(type, domain, since, until, handler, kind, inputs) inputs,
+#include "frontend/opset.def"
+#undef SN_ONNX_OP
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *text = rows[i];
+        sn_input_spec spec;
+        bool variadic = false;
+        while (sn_signature_next(&text, &spec)) {
+            assert_true(spec.name_length > 0 && strchr("finbasx", spec.class));
+            assert_true(spec.min_rank <= spec.max_rank && spec.max_rank <= SN_MAX_RANK);
+            assert_false(variadic);
+            variadic = spec.variadic;
+            assert_true(*text == ' ' || !*text);
+        }
+        assert_int_equal(*text, 0);
+    }
+}
+
+// One node of `type` over inputs a, b, … of the shapes given: numbers separated by blanks, a shape starting with 'i' is
+// of integers.
+static sn_str model_of_node(const char *type, const char *inputs, int n_shapes, const char *const *shapes) {
+    sn_str graph = {0};
+    for (int i = 0; i < n_shapes; i++) {
+        bool integers = *shapes[i] == 'i';
+        onnx_port(&graph, 11, (char[]){(char)('a' + i), 0}, integers ? 7 : 1, shapes[i] + integers);
+    }
+    onnx_node(&graph, type, inputs, "y", NULL);
+    onnx_output(&graph, "y", "");
+    return onnx_model(&graph, NULL);
+}
+
+static void inputs_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *inputs, *shapes[3], *words;
+    } cases[] = {
+        {"ReverseSequence", "a b", {"2 3", "i2 1"}, "input 1 (sequence_lens) has rank 2, where 1 is expected"},
+        {"ReverseSequence", "a b", {"2", "i2"}, "input 0 (input) has rank 1, where 2 or more is expected"},
+        {"Gemm", "a b c", {"2 2", "2 2", "1 2 2"}, "input 2 (C) has rank 3, where 0 to 2 is expected"},
+        {"Conv", "a", {"1 1 4"}, "input 1 (W) is missing"},
+        {"Relu", "a b", {"2", "2"}, "it has an input 1, which the operator does not take"},
+        {"Sin", "a", {"i2"}, "input 0 (input) is i64, where floats are expected"},
+        {"SequenceLength", "a", {"2"}, "input 0 (input_sequence) is a tensor where a sequence is expected"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n = 0;
+        while (n < 3 && cases[i].shapes[n]) n++;
+        expect_error(model_of_node(cases[i].type, cases[i].inputs, n, cases[i].shapes), "E0202", cases[i].words);
+    }
+    const char *shapes[] = {"2 3", "i2 1"}; // the node, the rule and the way out
+    expect_error(model_of_node("ReverseSequence", "a b", 2, shapes), "E0202",
+                 "(ReverseSequence:y) the model is invalid; onnx.checker");
+}
+
+// Sizes whose product overflows are an error of whoever bound them.
+static void huge_dims_are_refused(void **state) {
+    (void)state;
+    sn_onnx_binding dims[] = {{"batch", INT64_C(1) << 40}, {"seq", INT64_C(1) << 40}};
+    for (int zero = 0; zero < 2; zero++) {
+        sn_str graph = {0};
+        onnx_input(&graph, "x", zero ? "0 batch seq" : "batch seq");
+        onnx_node(&graph, "Relu", "x", "y", NULL);
+        onnx_output(&graph, "y", "");
+        imported i = import(onnx_model(&graph, NULL), &(sn_onnx_options){.n_bindings = 2, .bindings = dims});
+        assert_null(i.module);
+        if (!strstr(text_of(&i), "E0207 the input 'x' would have more than 2^48 elements")) fail_msg("%s", text_of(&i));
+        release(&i);
     }
 }
 
@@ -265,6 +341,9 @@ int main(void) {
         cmocka_unit_test(recursive_function),
         cmocka_unit_test(unsorted_nodes_are_sorted),
         cmocka_unit_test(operators_are_listed_once),
+        cmocka_unit_test(signatures_are_well_formed),
+        cmocka_unit_test(inputs_are_checked),
+        cmocka_unit_test(huge_dims_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
