@@ -29,10 +29,55 @@ enum {
     MOST_CHUNKS = 16
 };
 
+// What a candidate is compared by: "why not tp=4" names the best candidate with tp=4.
+typedef struct property {
+    const char *name;
+    int (*value)(const sn_candidate *c); // -1: it does not apply
+} property;
+
+static int tensor_of(const sn_candidate *c) {
+    return c->setting.tp;
+}
+static int pipeline_of(const sn_candidate *c) {
+    return c->pp;
+}
+static int data_of(const sn_candidate *c) {
+    return c->dp;
+}
+static int context_of(const sn_candidate *c) {
+    return c->setting.cp;
+}
+static int experts_of(const sn_candidate *c) {
+    return c->setting.ep;
+}
+static int zero_of(const sn_candidate *c) {
+    return c->zero;
+}
+static int micro_of(const sn_candidate *c) {
+    return (int)c->setting.micro;
+}
+static int schedule_of(const sn_candidate *c) {
+    return (int)c->schedule;
+}
+static int boundary_of(const sn_candidate *c) {
+    return c->setting.tp > 1 ? c->setting.boundary : -1;
+}
+
+static const property properties[] = {{"tp", tensor_of},         {"pp", pipeline_of},       {"dp", data_of},
+                                      {"cp", context_of},        {"ep", experts_of},        {"zero", zero_of},
+                                      {"micro-batch", micro_of}, {"schedule", schedule_of}, {"sequence", boundary_of}};
+enum { PROPERTIES = sizeof properties / sizeof *properties };
+
+// The best candidate of each value of a property.
 typedef struct noted {
-    int property, value;
+    int value;
     sn_candidate candidate;
 } noted;
+
+typedef struct noted_values {
+    SN_VEC(noted) list;
+    size_t last; // values come in runs
+} noted_values;
 
 // What an outline fails at, in the order of the checks: when nothing is left, the furthest that any came to is named.
 typedef enum obstacle {
@@ -50,13 +95,14 @@ typedef enum obstacle {
 // One run: what was found so far.
 typedef struct run {
     sn_search *search;
+    const sn_candidate *known; // to be beaten; NULL: none
     double limit_scale, worth;
     double best; // step of the best feasible estimate
     double best_excess;
     sn_candidate closest;      // to fitting
     SN_VEC(sn_candidate) kept; // estimates worth an exact look, and the best of each property
-    SN_VEC(noted) noted;       // the best candidate of each value of each property
-    double dropped_bound;      // least bound of what was not solved
+    noted_values noted[PROPERTIES];
+    double dropped_bound; // least bound of what was not solved
     long candidates, solved, work;
     obstacle furthest;
 } run;
@@ -100,6 +146,7 @@ sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena) {
 void sn_search_free(sn_search *search) {
     sn_evaluator_free(search->evaluator);
     sn_vec_free(&search->groups);
+    sn_vec_free(&search->bounds);
 }
 
 static bool same_outline(const sn_candidate *a, const sn_candidate *b) {
@@ -109,45 +156,6 @@ static bool same_outline(const sn_candidate *a, const sn_candidate *b) {
            a->data_outside == b->data_outside;
 }
 
-// What a candidate is compared by: "why not tp=4" names the best candidate with tp=4.
-typedef struct property {
-    const char *name;
-    int (*value)(const sn_candidate *c); // -1: it does not apply
-} property;
-
-static int tensor_of(const sn_candidate *c) {
-    return c->setting.tp;
-}
-static int pipeline_of(const sn_candidate *c) {
-    return c->pp;
-}
-static int data_of(const sn_candidate *c) {
-    return c->dp;
-}
-static int context_of(const sn_candidate *c) {
-    return c->setting.cp;
-}
-static int experts_of(const sn_candidate *c) {
-    return c->setting.ep;
-}
-static int zero_of(const sn_candidate *c) {
-    return c->zero;
-}
-static int micro_of(const sn_candidate *c) {
-    return (int)c->setting.micro;
-}
-static int schedule_of(const sn_candidate *c) {
-    return (int)c->schedule;
-}
-static int boundary_of(const sn_candidate *c) {
-    return c->setting.tp > 1 ? c->setting.boundary : -1;
-}
-
-static const property properties[] = {{"tp", tensor_of},         {"pp", pipeline_of},       {"dp", data_of},
-                                      {"cp", context_of},        {"ep", experts_of},        {"zero", zero_of},
-                                      {"micro-batch", micro_of}, {"schedule", schedule_of}, {"sequence", boundary_of}};
-enum { PROPERTIES = sizeof properties / sizeof *properties };
-
 static bool is_better(const sn_candidate *c, const sn_candidate *old) {
     bool priced = c->n_stages > 0, old_priced = old->n_stages > 0; // else a bound
     if (priced != old_priced) return priced;
@@ -155,52 +163,91 @@ static bool is_better(const sn_candidate *c, const sn_candidate *old) {
     return c->excess > 0 ? c->excess < old->excess : c->step < old->step;
 }
 
+static noted *find_value(noted_values *values, int value) {
+    if (values->last < values->list.count && values->list.data[values->last].value == value)
+        return &values->list.data[values->last];
+    for (size_t i = 0; i < values->list.count; i++)
+        if (values->list.data[i].value == value) return &values->list.data[values->last = i];
+    return NULL;
+}
+
 static void note_alternatives(run *r, const sn_candidate *c) {
     for (int p = 0; p < PROPERTIES; p++) {
         int value = properties[p].value(c);
-        size_t i = 0;
-        while (i < r->noted.count && (r->noted.data[i].property != p || r->noted.data[i].value != value)) i++;
-        if (value >= 0 && i == r->noted.count)
-            sn_vec_push(&r->noted, (noted){p, value, *c});
-        else if (value >= 0 && is_better(c, &r->noted.data[i].candidate))
-            r->noted.data[i].candidate = *c;
+        if (value < 0) continue;
+        noted *known = find_value(&r->noted[p], value);
+        if (!known)
+            sn_vec_push(&r->noted[p].list, (noted){value, *c});
+        else if (is_better(c, &known->candidate))
+            known->candidate = *c;
     }
 }
 
-static int by_property(const void *left, const void *right) {
+static int by_value(const void *left, const void *right) {
     const noted *a = left, *b = right;
-    return a->property != b->property ? a->property - b->property : (a->value > b->value) - (a->value < b->value);
+    return (a->value > b->value) - (a->value < b->value);
 }
 
-static const char *value_text(const noted *n, sn_arena *arena) {
-    if (properties[n->property].value == schedule_of) return sn_pipeline_name((sn_pipeline)n->value);
-    if (properties[n->property].value == boundary_of) return n->value ? "cut" : "whole";
-    return sn_arena_printf(arena, "%d", n->value);
+static const char *value_text(const property *p, int value, sn_arena *arena) {
+    if (p->value == schedule_of) return sn_pipeline_name((sn_pipeline)value);
+    if (p->value == boundary_of) return value ? "cut" : "whole";
+    return sn_arena_printf(arena, "%d", value);
 }
 
 static void read_alternatives(run *r, sn_search_result *out) {
     sn_arena *arena = r->search->arena;
+    size_t count = 0;
     for (size_t i = 0; i < r->kept.count; i++) note_alternatives(r, &r->kept.data[i]);
-    if (r->noted.count) qsort(r->noted.data, r->noted.count, sizeof *r->noted.data, by_property);
-    out->alternatives = SN_NEW_N(arena, sn_alternative, r->noted.count + 1);
-    for (size_t i = 0; i < r->noted.count; i++) {
-        const noted *n = &r->noted.data[i];
-        out->alternatives[out->n_alternatives++] =
-            (sn_alternative){properties[n->property].name, value_text(n, arena), n->candidate};
+    for (int p = 0; p < PROPERTIES; p++) count += r->noted[p].list.count;
+    out->alternatives = SN_NEW_N(arena, sn_alternative, count + 1);
+    for (int p = 0; p < PROPERTIES; p++) {
+        noted *list = r->noted[p].list.data;
+        size_t n = r->noted[p].list.count;
+        if (n) qsort(list, n, sizeof *list, by_value);
+        for (size_t i = 0; i < n; i++)
+            out->alternatives[out->n_alternatives++] = (sn_alternative){
+                properties[p].name, value_text(&properties[p], list[i].value, arena), list[i].candidate};
+        sn_vec_free(&r->noted[p].list);
     }
 }
 
-// Prices an outline with an even cut.
-static void consider(run *r, sn_candidate *c, const sn_block_cost *costs) {
+// What the candidates of an outline share that differ in schedule and chunks alone; filled when the first of them asks.
+typedef struct terms {
+    bool known;
+    sn_stage_context context;
+    sn_price_sums sums;
+} terms;
+
+static sn_stage_context *shared_context(run *r, sn_candidate *c, const sn_block_cost *costs, double *paces, terms *t) {
+    if (!t->known) {
+        t->context = sn_price_context(r->search, r->limit_scale, c, costs, paces);
+        t->sums = sn_price_sums_of(r->search, c, &t->context);
+        t->known = true;
+    } else {
+        sn_price_set_stages(r->search, r->limit_scale, c, paces, &t->context);
+    }
+    return &t->context;
+}
+
+static double bound_of(run *r, sn_candidate *c, const sn_block_cost *costs, double *paces, terms *t) {
+    sn_search *s = r->search;
+    size_t at = (size_t)r->candidates++;
+    if (at < s->bounds.count) return s->bounds.data[at];
+    const sn_stage_context *x = shared_context(r, c, costs, paces, t);
+    sn_vec_push(&s->bounds, sn_price_bound(s, c, x, &t->sums));
+    return sn_vec_last(&s->bounds);
+}
+
+// Prices a candidate with an even cut.
+static void consider(run *r, sn_candidate *c, const sn_block_cost *costs, terms *t) {
     int stages = c->pp * c->chunks;
-    r->candidates++;
     double *paces = r->search->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
-    sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
-    c->bound = sn_price_bound(r->search, c, &x);
+    c->bound = bound_of(r, c, costs, paces, t);
     if (c->bound < r->best * r->worth) {
+        const sn_stage_context *x = shared_context(r, c, costs, paces, t);
         int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
-        sn_stages_even(&x, cut);
-        sn_price(r->search, c, &x, cut, NULL);
+        sn_stages_even(x, cut);
+        sn_price(r->search, c, x, cut, NULL);
         if (c->excess <= 0) {
             r->best = fmin(r->best, c->step);
         } else if (c->excess < r->best_excess) {
@@ -209,7 +256,7 @@ static void consider(run *r, sn_candidate *c, const sn_block_cost *costs) {
         }
         sn_vec_push(&r->kept, *c);
         sn_free(cut);
-    } else {
+    } else if (!r->known) {
         c->step = c->bound; // at the least
         note_alternatives(r, c);
     }
@@ -261,6 +308,7 @@ static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *cos
     for (int zero = 0; zero <= 3; zero++) {
         if (names(fixed, SN_PLAN_ZERO) ? zero != fixed->zero : zero > 0 && c->dp == 1) continue;
         if (!meets(r, zero == 0 || c->dp > 1, OBSTACLE_ZERO)) continue;
+        terms by_order[2] = {0};
         for (int schedule = 0; schedule < SN_PIPELINE_COUNT; schedule++)
             for (int chunks = 1; chunks <= most; chunks++) {
                 bool open = is_schedule_open(r, c, (sn_pipeline)schedule, chunks);
@@ -271,7 +319,7 @@ static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *cos
                     candidate.schedule = (sn_pipeline)schedule;
                     candidate.chunks = chunks;
                     candidate.data_outside = order;
-                    consider(r, &candidate, costs);
+                    consider(r, &candidate, costs, &by_order[order]);
                 }
             }
     }
@@ -425,17 +473,17 @@ static bool solve(run *r, sn_candidate *c) {
 }
 
 static void tighten(run *r, sn_candidate *c) {
-    const sn_search *s = r->search;
-    int stages = c->pp * c->chunks;
-    double *paces = s->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
-    sn_stage_context x =
-        sn_price_context(r->search, r->limit_scale, c, sn_evaluator_costs(s->evaluator, c->setting), paces);
-    c->bound = sn_price_tight_bound(r->search, c, &x);
+    sn_search *s = r->search;
+    double *paces = s->uneven ? sn_alloc(2 * (size_t)(c->pp * c->chunks) * sizeof *paces) : NULL;
+    sn_stage_context x = sn_price_context(s, r->limit_scale, c, sn_evaluator_costs(s->evaluator, c->setting), paces);
+    sn_price_sums sums = sn_price_sums_of(s, c, &x);
+    c->bound = sn_price_tight_bound(s, c, &x, &sums);
     sn_free(paces);
 }
 
 // The best estimates get exact stages first; then, in the order of their bounds, what could still be better.
-static void solve_promising(run *r, const sn_candidate *known, sn_search_result *out) {
+static void solve_promising(run *r, sn_search_result *out) {
+    const sn_candidate *known = r->known;
     sn_candidate *list = r->kept.data;
     size_t count = r->kept.count, first = count < MOST_FIRST ? count : MOST_FIRST;
     double best = known ? known->step : INFINITY;
@@ -471,6 +519,7 @@ static void solve_promising(run *r, const sn_candidate *known, sn_search_result 
 bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *known, sn_search_result *out) {
     *out = (sn_search_result){0};
     run r = {.search = search,
+             .known = known,
              .limit_scale = memory_scale,
              .best = known ? known->step : INFINITY,
              .best_excess = INFINITY,
@@ -481,8 +530,8 @@ bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *k
         sn_vec_free(&r.kept);
         return false;
     }
-    solve_promising(&r, known, out);
-    read_alternatives(&r, out);
+    solve_promising(&r, out);
+    if (!known) read_alternatives(&r, out);
     if (!out->feasible) {
         out->best = r.closest;
         (void)solve(&r, &out->best);
@@ -492,7 +541,6 @@ bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *k
     out->candidates = r.candidates;
     out->solved = r.solved;
     sn_vec_free(&r.kept);
-    sn_vec_free(&r.noted);
     return true;
 }
 

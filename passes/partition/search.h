@@ -82,7 +82,7 @@ sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena);
 void sn_search_free(sn_search *search);
 // Errors (E0440 nothing can be priced, with what is in the way) go to the request's diags; false then. `memory` scales
 // each device's limit. `known` (may be NULL) is a candidate that is feasible here: only better ones are looked for, and
-// it is the best when there are none.
+// it is the best when there are none; alternatives are not collected then.
 bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *known, sn_search_result *out);
 // The plan of a candidate; names and lists are in the arena.
 sn_plan sn_search_plan(sn_search *search, const sn_candidate *candidate, sn_arena *arena);

@@ -58,18 +58,21 @@ static void pace_stages(const sn_search *s, const sn_candidate *c, double scale,
     }
 }
 
+void sn_price_set_stages(const sn_search *s, double limit_scale, sn_candidate *c, double *paces, sn_stage_context *x) {
+    x->candidate = c;
+    x->stages = c->pp * c->chunks;
+    if (!s->uneven) return;
+    x->speed = paces;
+    x->limits = paces + x->stages;
+    pace_stages(s, c, limit_scale, paces, paces + x->stages);
+}
+
 sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c, const sn_block_cost *costs,
                                   double *paces) {
-    sn_stage_context x = {
-        .blocks = s->request.blocks, .costs = costs, .before = s->before, .candidate = c, .stages = c->pp * c->chunks};
+    sn_stage_context x = {.blocks = s->request.blocks, .costs = costs, .before = s->before};
     x.limit = s->request.cluster->nodes[0].memory * limit_scale;
     x.remat_is_fixed = s->request.fixed && s->request.fixed->named & SN_PLAN_REMAT;
     if (x.remat_is_fixed) x.remat = s->request.fixed->remat;
-    if (s->uneven) {
-        x.speed = paces;
-        x.limits = paces + x.stages;
-        pace_stages(s, c, limit_scale, paces, paces + x.stages);
-    }
     if (c->pp > 1) {
         const sn_group *pair = find_group(s, 2, stride_of_pipeline(c));
         double bytes = 0;
@@ -82,6 +85,7 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
         x.scatter = collective(s, SN_OP_REDUCE_SCATTER, 1e9, group) / 1e9;
         if (c->zero >= 3) x.gather = collective(s, SN_OP_ALL_GATHER, 1e9, group) / 1e9;
     }
+    sn_price_set_stages(s, limit_scale, c, paces, &x);
     return x;
 }
 
@@ -299,19 +303,21 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     sn_free(choices);
 }
 
-// What all blocks take together, and the average rank's gradients.
-typedef struct bound_sums {
-    double total, longest, fill, without, gradients, parameters, update;
-} bound_sums;
+static double least_once(sn_search *s, const sn_candidate *c, const sn_price_sums *b) {
+    const sn_group *data = find_group(s, c->dp, stride_of_data(c));
+    sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, b->gradients / c->pp, b->parameters / c->pp, data);
+    return b->update / c->pp / (c->zero >= 1 ? c->dp : 1) + zero.reduce + zero.gather;
+}
 
-static bound_sums sum_all(const sn_stage_context *x) {
-    bound_sums b = {0};
+sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
+    sn_price_sums b = {0};
     for (int k = 0; k < x->blocks->n_classes; k++) {
         const sn_block_cost *cost = &x->costs[k];
-        if (!x->blocks->classes[k].count) continue;
-        double seconds = cost->forward + cost->backward_input + cost->backward_weight +
-                         2 * x->gather * cost->parameters + x->scatter * cost->gradients;
         int count = x->blocks->classes[k].count;
+        if (!count) continue;
+        double work = cost->forward + cost->backward_input + cost->backward_weight;
+        double seconds = work + 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
+        b.work += count * work;
         b.total += count * seconds;
         b.longest = fmax(b.longest, seconds);
         b.fill += count * (cost->forward + cost->backward_input - cost->backward_weight);
@@ -320,23 +326,18 @@ static bound_sums sum_all(const sn_stage_context *x) {
         b.parameters += count * cost->parameters;
         b.update += count * cost->update;
     }
+    b.once = least_once(s, c, &b);
     return b;
 }
 
-static double least_once(sn_search *s, const sn_candidate *c, const bound_sums *b) {
-    const sn_group *data = find_group(s, c->dp, stride_of_data(c));
-    sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, b->gradients / c->pp, b->parameters / c->pp, data);
-    return b->update / c->pp / (c->zero >= 1 ? c->dp : 1) + zero.reduce + zero.gather;
-}
-
 // The closed form with every rank at `each` seconds a micro-batch, or at the average where that is more.
-static double bound_with(sn_search *s, const sn_candidate *c, const sn_stage_context *x, const bound_sums *b,
+static double bound_with(const sn_search *s, const sn_candidate *c, const sn_stage_context *x, const sn_price_sums *b,
                          double each) {
     double m = c->microbatches, fastest = 1, messages = 2 * x->message * (x->stages - 1);
     for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
     if (s->request.objective == SN_OBJECTIVE_STEADY) return each;
     if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + x->stages) * each;
-    double once = least_once(s, c, b), total = b->total * fastest;
+    double once = b->once, total = b->total * fastest;
     // Of the fill the last stage's part is missing, which is no longer than the longest stage.
     if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) {
         double fill = (m - 1) * each + b->fill * fastest, through = b->without * fastest * (1 + (m - 1) / x->stages);
@@ -352,13 +353,12 @@ static double weights_of(const sn_stage_context *x) {
     return x->speed ? weights / x->candidate->chunks : x->candidate->pp;
 }
 
-double sn_price_bound(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
-    bound_sums b = sum_all(x);
+double sn_price_bound(const sn_search *s, const sn_candidate *c, const sn_stage_context *x, const sn_price_sums *b) {
     double fastest = 1;
     for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
-    double bound = bound_with(s, c, x, &b, fmax(b.total / weights_of(x), b.longest * fastest));
+    double bound = bound_with(s, c, x, b, fmax(b->total / weights_of(x), b->longest * fastest));
     if (s->request.objective != SN_OBJECTIVE_STEP) return bound;
-    double work = ranks_at_once(s, c) * (c->microbatches * b.total + c->pp * least_once(s, c, &b));
+    double work = ranks_at_once(s, c) * (c->microbatches * b->total + c->pp * b->once);
     return fmax(bound, crowded_seconds(s, work));
 }
 
@@ -439,9 +439,9 @@ static double least_each(const sn_candidate *c, const rank_program *programs, do
     return low;
 }
 
-double sn_price_tight_bound(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
-    bound_sums b = sum_all(x);
-    double work = 0, low = b.total / weights_of(x), high = 4 * low + 8 * b.longest;
+double sn_price_tight_bound(const sn_search *s, const sn_candidate *c, const sn_stage_context *x,
+                            const sn_price_sums *b) {
+    double low = b->total / weights_of(x), high = 4 * low + 8 * b->longest;
     size_t most = (size_t)x->blocks->n_classes * SN_REMAT_COUNT + 1;
     rank_program *programs = sn_alloc((size_t)c->pp * sizeof *programs);
     rank_column *columns = sn_alloc((size_t)c->pp * most * sizeof *columns);
@@ -449,12 +449,9 @@ double sn_price_tight_bound(sn_search *s, const sn_candidate *c, const sn_stage_
         programs[rank].columns = columns + (size_t)rank * most;
         fill_program(x, rank, &programs[rank]);
     }
-    for (int k = 0; k < x->blocks->n_classes; k++)
-        work += x->blocks->classes[k].count *
-                (x->costs[k].forward + x->costs[k].backward_input + x->costs[k].backward_weight);
     // The messages of ZeRO are part of low, but not of work.
-    double each = least_each(c, programs, work, 0.5 * low, high);
+    double each = least_each(c, programs, b->work, 0.5 * low, high);
     sn_free(columns);
     sn_free(programs);
-    return fmax(c->bound, bound_with(s, c, x, &b, each));
+    return fmax(c->bound, bound_with(s, c, x, b, each));
 }

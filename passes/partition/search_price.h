@@ -18,6 +18,7 @@ struct sn_search {
     int64_t devices;
     bool uneven;
     SN_VEC(known_group) groups;
+    SN_VEC(double) bounds; // of all candidates, in the order of the enumeration: memory does not change them
 };
 
 // What kinds of devices are compared by: the peak on the element type of the contractions. Blocks are costed for the
@@ -30,7 +31,20 @@ sn_stage_context sn_price_context(sn_search *search, double limit_scale, sn_cand
 // its memory is the sum of theirs, but for working memory, of which the largest counts.
 void sn_price(sn_search *search, sn_candidate *candidate, const sn_stage_context *context, const int *cut,
               sn_stage_report *stages);
+// The rest of a context, for a candidate that differs in schedule and chunks alone.
+void sn_price_set_stages(const sn_search *search, double limit_scale, sn_candidate *candidate, double *paces,
+                         sn_stage_context *context);
+
+// What all blocks take together, and the average rank's gradients: the same for all schedules and chunks.
+typedef struct sn_price_sums {
+    double work, total; // seconds of a micro-batch; with the messages of ZeRO
+    double longest, fill, without, gradients, parameters, update;
+    double once; // seconds a step: the least that a rank's update and gradients take
+} sn_price_sums;
+sn_price_sums sn_price_sums_of(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);
 // No cut does better than one whose stages all take the same time, none computes anything again, and nothing waits.
-double sn_price_bound(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);
+double sn_price_bound(const sn_search *search, const sn_candidate *candidate, const sn_stage_context *context,
+                      const sn_price_sums *sums);
 // A tighter bound, for more work: what each rank can hold and compute within a time, blocks taken apart at will.
-double sn_price_tight_bound(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);
+double sn_price_tight_bound(const sn_search *search, const sn_candidate *candidate, const sn_stage_context *context,
+                            const sn_price_sums *sums);

@@ -12,11 +12,17 @@ static sn_value *argument(sn_func *func, const char *name, sn_dtype dtype) {
     return sn_func_add_arg(func, name, sn_type_scalar(dtype));
 }
 
-static void number_ops(sn_func *func) {
+// Numbers the ops from 1 on. behind[i]: the first op that follows the i-th, or comes first of all, and does not update:
+// updates of other parameters, and those that are still to come, stay before it. NULL: none follows.
+static sn_op **number_ops(sn_func *func) {
     uint32_t n = 0;
     SN_FOR_OPS(op, func) {
         op->mark = ++n;
     }
+    sn_op **behind = sn_alloc(sizeof *behind * ((size_t)n + 1));
+    for (sn_op *op = func->last; op; op = op->prev)
+        behind[op->mark - 1] = op->phase == SN_PHASE_UPDATE ? behind[op->mark] : op;
+    return behind;
 }
 
 // The op after which a parameter may change: the later of its gradient's and its last reader's. NULL when there is none
@@ -73,13 +79,12 @@ void sn_update_build(sn_update *u, sn_func *func) {
     sn_value *step = argument(func, "$step", SN_I64), *lr;
     argument(func, "$seed", SN_I64); // for the order of the arguments; pruned when nothing is random
     lr = argument(func, "$lr", SN_F32);
-    number_ops(func);
+    sn_op **behind = number_ops(func);
     sn_value **sums = sn_alloc(sizeof *sums * (size_t)u->n);
     sn_builder b = {.func = func, .phase = SN_PHASE_UPDATE};
     for (int i = 0; i < u->n; i++) {
         sn_op *last = ready_after(func, u->parameters[i], u->gradients[i]);
-        b.before = last ? last->next : func->first;
-        while (b.before && b.before->phase == SN_PHASE_UPDATE) b.before = b.before->next; // those of others come first
+        b.before = behind[last ? last->mark : 0];
         set_origin(&b, u->parameters[i]);
         sums[i] = square_sum(&b, u->gradients[i]);
         if (u->clip <= 0) update_one(u, &b, i, u->gradients[i], lr, step);
@@ -94,6 +99,7 @@ void sn_update_build(sn_update *u, sn_func *func) {
         update_one(u, &b, i, scaled(&b, u->gradients[i], scale), lr, step);
     }
     sn_free(sums);
+    sn_free(behind);
 }
 
 static sn_global *accumulator(sn_module *module, const char *name, sn_type type, sn_global *of) {

@@ -225,9 +225,10 @@ static void no_cut_beats_a_bound(void **state) {
                             .devices = 8,
                             .model = {.device = cluster.nodes[0].device}};
         int cut[MOST_BLOCKS + 1] = {0};
-        bounded b = {&search, sn_price_bound(&search, &t.candidate, &t.context), 0, INFINITY};
+        sn_price_sums sums = sn_price_sums_of(&search, &t.candidate, &t.context);
+        bounded b = {&search, sn_price_bound(&search, &t.candidate, &t.context, &sums), 0, INFINITY};
         t.candidate.bound = b.bound;
-        b.tight = sn_price_tight_bound(&search, &t.candidate, &t.context);
+        b.tight = sn_price_tight_bound(&search, &t.candidate, &t.context, &sums);
         assert_true(b.tight >= b.bound);
         for_cuts(&t, 0, cut, check_bound, &b);
         if (isfinite(b.least)) gap += b.least / b.tight - 1, counted++;
@@ -308,7 +309,8 @@ static void chunks_reduce_what_their_rank_holds(void **state) {
         x.candidate = &chunked, x.stages = 4;
         sn_price(&search, &chunked, &x, (int[]){0, 1, 2, 3, 4}, NULL);
         assert_true(plain.sync > 0 && fabs(plain.sync - chunked.sync) <= 1e-12 * plain.sync);
-        assert_true(sn_price_bound(&search, &chunked, &x) <= chunked.step * (1 + 1e-9));
+        sn_price_sums sums = sn_price_sums_of(&search, &chunked, &x);
+        assert_true(sn_price_bound(&search, &chunked, &x, &sums) <= chunked.step * (1 + 1e-9));
         sn_vec_free(&search.groups);
     }
 }
