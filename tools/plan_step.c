@@ -10,11 +10,9 @@ static void add_word(sn_plan_step *s, words *line, const char *text) {
     sn_vec_push(line, sn_arena_strdup(&s->arena, text));
 }
 
-static bool is_passed_on(const char *name) {
-    static const char *const own[] = {"json", "trace", "measured", "profile", "output", "quick"};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strcmp(own[i], name) == 0) return false;
-    return true;
+// An option that the build takes as well, other than where its result goes: that is the command's own.
+static bool is_passed_on(const sn_option_spec *option) {
+    return (option->commands & (1u << SN_COMMAND_COMPILE)) && strcmp(option->name, "output") != 0;
 }
 
 static bool make_build_line(sn_plan_step *s, const char *path, const char *model, const sn_options *options,
@@ -36,7 +34,7 @@ static bool make_build_line(sn_plan_step *s, const char *path, const char *model
     add_word(s, &line, sn_arena_printf(&s->arena, "--plan=%s", path));
     for (size_t i = 0; i < options->given.count; i++) {
         const struct sn_option_given *given = &options->given.data[i];
-        if (!is_passed_on(given->spec->name)) continue;
+        if (!is_passed_on(given->spec)) continue;
         bool is_flag = given->spec->type == SN_OPTION_FLAG;
         add_word(
             s, &line,

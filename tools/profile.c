@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "tools/passes.h"
 #include "tools/plan_step.h"
+#include "tools/profile_plan.h"
 #include "tools/profile_ranks.h"
 #include "tools/profile_work.h"
 #include "tools/workplace.h"
@@ -62,9 +63,9 @@ static void merge(const json_t *plans, size_t n, json_t *instructions) {
     }
 }
 
-static bool measure_plan(const sn_plan_step *plan, const char *path, double seconds, sn_diags *diags,
+static bool measure_plan(const sn_plan_step *plan, const char *path, double sharing, sn_diags *diags,
                          json_t *instructions) {
-    sn_status status = sn_profile_measure_plan(&plan->schedules, &plan->kernels, seconds, instructions);
+    sn_status status = sn_profile_measure_plan(&plan->schedules, &plan->kernels, sharing, 0.1, instructions);
     bool good = !status;
     if (status)
         sn_error(diags, "E0831", path, "the step must run here: `sennit train` with the same options says more",
@@ -74,7 +75,7 @@ static bool measure_plan(const sn_plan_step *plan, const char *path, double seco
 }
 
 // Each plan in several rounds, apart in time: other work comes in bursts.
-static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *instructions) {
+static bool measure_plans(const sn_options *options, double sharing, sn_diags *diags, json_t *instructions) {
     bool quick = sn_options_has(options, "quick"), good = true;
     size_t n = options->arguments.count, rounds = quick ? 1 : ROUNDS, made = 0;
     sn_plan_step *steps = sn_alloc((n + 1) * sizeof *steps);
@@ -84,7 +85,7 @@ static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *in
     for (size_t k = 0; k < rounds * n && good; k++) {
         show("plan", k, rounds * n);
         json_array_append_new(plans, json_object());
-        good = measure_plan(&steps[k % n], options->arguments.data[k % n], 0.1, diags, json_array_get(plans, k)) &&
+        good = measure_plan(&steps[k % n], options->arguments.data[k % n], sharing, diags, json_array_get(plans, k)) &&
                !sn_workplace_stopped();
     }
     for (size_t i = 0; i < made; i++) sn_plan_step_free(&steps[i]);
@@ -94,7 +95,8 @@ static bool measure_plans(const sn_options *options, sn_diags *diags, json_t *in
     return good;
 }
 
-static bool measure(const sn_options *options, sn_diags *diags, const char *folder, json_t *profile) {
+// What does not depend on plans.
+static bool measure_machine(const sn_options *options, sn_diags *diags, const char *folder, json_t *profile) {
     bool quick = sn_options_has(options, "quick");
     static const int ranks[] = {2, 3, 4};
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
@@ -114,9 +116,29 @@ static bool measure(const sn_options *options, sn_diags *diags, const char *fold
                  "this machine cannot be measured: %s", sn_status_message(status));
     bool good = !status;
     sn_status_free(status);
+    return good;
+}
+
+// The machine's part of an earlier profile.
+static bool take_machine(const char *path, sn_diags *diags, json_t *profile) {
+    sn_arena arena = {0};
+    sn_profile earlier;
+    bool good = sn_profile_load(path, &arena, diags, &earlier);
+    if (good) {
+        json_object_update(profile, earlier.json);
+        sn_profile_free(&earlier);
+    }
+    sn_arena_free(&arena);
+    return good;
+}
+
+static bool measure(const sn_options *options, sn_diags *diags, const char *folder, json_t *profile) {
+    const char *earlier = sn_options_text(options, "reuse", NULL);
+    if (!(earlier ? take_machine(earlier, diags, profile) : measure_machine(options, diags, folder, profile)))
+        return false;
     json_t *instructions = json_object();
     json_object_set_new(profile, "instructions", instructions);
-    return good && measure_plans(options, diags, instructions);
+    return measure_plans(options, json_number_value(json_object_get(profile, "sharing")), diags, instructions);
 }
 
 // A line for each entry of the profile, and of the objects in it.

@@ -1,7 +1,5 @@
 #include "tools/profile_work.h"
 
-#include "backend/package/link.h"
-#include "backend/simulate/signature.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "runtime/comm/signal.h"
@@ -172,143 +170,11 @@ sn_status sn_profile_measure_kinds(bool quick, sn_profile_progress progress, jso
     return status;
 }
 
-// One rank class on a device of its own, ready to run.
-typedef struct class_bench {
-    const sn_schedule *schedule;
-    const sn_sequence *step;
-    sn_device *device;
-    sn_device_op ****ops; // [program][instruction][micro-batch + 1]: values of each in slots of their own, as in a run,
-                          // or they would stay in the caches; NULL: communication and events
-    double ***samples;    // [program][instruction][MOST_SAMPLES]
-    size_t **count;
-    sn_arena arena;
-} class_bench;
-
-static bool is_device_work(const sn_instr *in) {
-    return !sn_instr_is_collective(in->kind) && in->kind != SN_INSTR_SEND && in->kind != SN_INSTR_RECV &&
-           in->kind != SN_INSTR_RECORD && in->kind != SN_INSTR_WAIT;
-}
-
-// One instruction for each micro-batch that a run of its program has.
-static sn_status prepare_instr(class_bench *c, size_t p, const sn_instr *in, sn_device_op ***out) {
-    *out = SN_NEW_N(&c->arena, sn_device_op *, c->schedule->micro_batches + 1);
-    for (size_t r = 0; c->step && r < c->step->runs.count; r++) {
-        const sn_sequence_run *run = &c->step->runs.items[r];
-        if (run->program == (int64_t)p && !(*out)[run->micro_batch + 1])
-            SN_TRY(c->device->vtable->prepare(c->device, c->schedule, in, run->micro_batch,
-                                              &(*out)[run->micro_batch + 1]));
-    }
-    return SN_OK;
-}
-
-static sn_status prepare(class_bench *c) {
-    size_t programs = c->schedule->programs.count;
-    c->ops = SN_NEW_N(&c->arena, sn_device_op ***, programs + 1);
-    c->samples = SN_NEW_N(&c->arena, double **, programs + 1);
-    c->count = SN_NEW_N(&c->arena, size_t *, programs + 1);
-    for (size_t p = 0; p < programs; p++) {
-        const sn_program *program = &c->schedule->programs.items[p];
-        c->ops[p] = SN_NEW_N(&c->arena, sn_device_op **, program->instrs.count + 1);
-        c->samples[p] = SN_NEW_N(&c->arena, double *, program->instrs.count + 1);
-        c->count[p] = SN_NEW_N(&c->arena, size_t, program->instrs.count + 1);
-        for (size_t i = 0; i < program->instrs.count; i++) {
-            if (!is_device_work(&program->instrs.items[i])) continue;
-            c->samples[p][i] = SN_NEW_N(&c->arena, double, MOST_SAMPLES);
-            SN_TRY(prepare_instr(c, p, &program->instrs.items[i], &c->ops[p][i]));
-        }
-    }
-    return SN_OK;
-}
-
-// Parameters get small numbers, so that nothing overflows and no shortcut for zeros is taken; ids stay 0.
-static sn_status fill_globals(class_bench *c) {
-    for (size_t g = 0; g < c->schedule->globals.count; g++) {
-        const sn_buffer *buffer = &c->schedule->buffers.items[c->schedule->globals.items[g].buffer];
-        if (buffer->dtype != SN_F32) continue;
-        size_t n = (size_t)buffer->bytes / sizeof(float);
-        float *numbers = sn_alloc(n * sizeof *numbers + 1);
-        for (size_t i = 0; i < n; i++) numbers[i] = (float)(1 + (i * 2654435761u) % 1021) / 32768;
-        sn_status status = c->device->vtable->write(c->device, buffer->offset, numbers, n * sizeof *numbers);
-        sn_free(numbers);
-        if (status) return status;
-    }
-    return SN_OK;
-}
-
-static sn_status open_class(const sn_schedule *schedule, sn_blob kernels, class_bench *c) {
-    *c = (class_bench){.schedule = schedule, .step = sn_schedule_sequence(schedule, "step")};
-    SN_TRY(sn_device_cpu_create(1, &c->device));
-    SN_TRY(c->device->vtable->allocate(c->device, schedule->arena_bytes));
-    SN_TRY(c->device->vtable->load(c->device, kernels, &schedule->kernels));
-    SN_TRY(fill_globals(c));
-    return prepare(c);
-}
-
-static void close_class(class_bench *c) {
-    for (size_t p = 0; c->ops && p < c->schedule->programs.count; p++)
-        for (size_t i = 0; c->ops[p] && i < c->schedule->programs.items[p].instrs.count; i++)
-            for (int64_t m = 0; c->ops[p][i] && m <= c->schedule->micro_batches; m++)
-                if (c->ops[p][i][m]) c->device->vtable->release(c->device, c->ops[p][i][m]);
-    sn_device_destroy(c->device);
-    sn_arena_free(&c->arena);
-}
-
-static sn_status run_program(class_bench *c, const sn_sequence_run *run) {
-    int64_t p = run->program;
-    const sn_program *program = &c->schedule->programs.items[p];
-    for (size_t i = 0; i < program->instrs.count; i++) {
-        if (!c->ops[p][i]) continue;
-        double start = sn_seconds();
-        SN_TRY(c->device->vtable->launch(c->device, c->ops[p][i][run->micro_batch + 1]));
-        c->samples[p][i][c->count[p][i]++ % MOST_SAMPLES] = sn_seconds() - start;
-    }
-    return SN_OK;
-}
-
-// The step again and again: its first time touches memory and does not count.
-static sn_status run_class(class_bench *c, double seconds) {
-    double begun = sn_seconds();
-    for (int step = 0; step < LEAST_RUNS || sn_seconds() - begun < seconds; step++) {
-        for (size_t r = 0; c->step && r < c->step->runs.count; r++) SN_TRY(run_program(c, &c->step->runs.items[r]));
-        if (step) continue;
-        for (size_t p = 0; p < c->schedule->programs.count; p++)
-            memset(c->count[p], 0, c->schedule->programs.items[p].instrs.count * sizeof *c->count[p]);
-        begun = sn_seconds();
-    }
-    return SN_OK;
-}
-
-typedef struct tally {
-    double sum;
-    int64_t n;
-} tally;
-
-static void add_samples(const class_bench *c, const char *const *kernels, sn_map *tallies, sn_arena *arena) {
-    sn_str text = {0};
-    for (size_t p = 0; p < c->schedule->programs.count; p++) {
-        const sn_program *program = &c->schedule->programs.items[p];
-        for (size_t i = 0; i < program->instrs.count; i++) {
-            size_t n = c->count[p][i] < MOST_SAMPLES ? c->count[p][i] : MOST_SAMPLES;
-            if (!n) continue;
-            sn_str_clear(&text);
-            sn_instr_signature(&program->instrs.items[i], kernels, &text);
-            tally *t = sn_map_get(tallies, sn_str_text(&text));
-            if (!t) {
-                t = SN_NEW(arena, tally);
-                sn_map_put(tallies, sn_arena_strdup(arena, sn_str_text(&text)), t);
-            }
-            t->sum += typical(c->samples[p][i], n);
-            t->n++;
-        }
-    }
-    sn_str_free(&text);
-}
-
-static void end_twins(long n, const pid_t *twins) {
+void sn_profile_end_processes(long n, const pid_t *processes) {
     for (long i = 0; i < n; i++) {
-        if (twins[i] <= 0) continue;
-        kill(twins[i], SIGKILL);
-        waitpid(twins[i], NULL, 0);
+        if (processes[i] <= 0) continue;
+        kill(processes[i], SIGKILL);
+        waitpid(processes[i], NULL, 0);
     }
 }
 
@@ -349,42 +215,51 @@ double sn_profile_measure_turn(void) {
         if (!sn_signal_await_for(&w->signal, target, 0, 1)) break;
         if (target > 10) sum += sn_seconds() - w->raised, n++;
     }
-    end_twins(cores, busy);
+    sn_profile_end_processes(cores, busy);
     munmap(w, sizeof *w);
     return n ? sum / n : 0;
 }
 
+// What workers tell: how many are ready to work, and how often they have.
+typedef struct work_done {
+    _Atomic int ready;
+    _Atomic int64_t rounds;
+} work_done;
+
 // A product and a walk through memory that fills a core's cache, again and again; counts how often until killed.
-static void work_on(_Atomic int64_t *rounds, pid_t parent) {
+static _Noreturn void work_on(work_done *done, pid_t parent) {
     bench b = {0};
     double seconds;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     sn_status status = bench_open(&b);
     sn_instr gemm = product(256, 256, 256), copy = copy_of(1 << 20);
-    while (!status && getppid() == parent) {
+    for (bool first = true; !status && getppid() == parent; first = false) {
         status = measure(&b, &gemm, &seconds);
         if (!status) status = measure(&b, &copy, &seconds);
-        (*rounds)++;
+        if (first) done->ready++;
+        done->rounds++;
     }
     _exit(0);
 }
 
+// Rounds a second; 0: they could not be started.
 static double rounds_of(long processes, double seconds) {
-    enum { MOST = 128 };
+    enum { MOST = 128, PATIENCE = 5000 }; // milliseconds
     pid_t workers[MOST], self = getpid();
-    _Atomic int64_t *rounds = mmap(NULL, sizeof *rounds, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (rounds == MAP_FAILED) return 0;
+    work_done *done = mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (done == MAP_FAILED) return 0;
     if (processes > MOST) processes = MOST;
     for (long i = 0; i < processes; i++)
-        if (!(workers[i] = fork())) work_on(rounds, self);
-    usleep(250000); // their first touch of memory
-    int64_t before = *rounds;
+        if (!(workers[i] = fork())) work_on(done, self);
+    for (int i = 0; i < PATIENCE && done->ready < processes; i++) usleep(1000); // their first touch of memory
+    int64_t before = done->rounds;
     double begun = sn_seconds();
     usleep((useconds_t)(1e6 * seconds));
-    double rate = (double)(*rounds - before) / (sn_seconds() - begun);
-    end_twins(processes, workers);
-    munmap((void *)(uintptr_t)rounds, sizeof *rounds);
-    return rate;
+    double rate = (double)(done->rounds - before) / (sn_seconds() - begun);
+    bool all = done->ready == processes;
+    sn_profile_end_processes(processes, workers);
+    munmap(done, sizeof *done);
+    return all ? rate : 0;
 }
 
 double sn_profile_measure_sharing(void) {
@@ -394,58 +269,6 @@ double sn_profile_measure_sharing(void) {
         alone = fmax(alone, rounds_of(cores, 0.4));
         shared = fmax(shared, rounds_of(2 * cores, 0.4));
     }
-    double share = alone > 0 ? shared / alone : 1;
+    double share = alone > 0 && shared > 0 ? shared / alone : 1;
     return share > 1 ? 1 : share < 0.5 ? 0.5 : share;
-}
-
-// Processes that run the same class until they are killed, or until we end.
-static void start_twins(class_bench *c, long n, pid_t *twins) {
-    pid_t self = getpid();
-    for (long i = 0; i < n; i++) {
-        twins[i] = fork();
-        if (twins[i]) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        sn_status status = getppid() == self ? run_class(c, 3600) : SN_OK;
-        sn_status_free(status);
-        _exit(0);
-    }
-}
-
-// [alone, crowded], null where it was not measured.
-static void keep_mean(json_t *instructions, const sn_map_entry *entry, bool crowded) {
-    const tally *t = entry->value;
-    json_t *pair = json_pack("[n, n]");
-    json_array_set_new(pair, crowded, json_real(t->sum / (double)t->n));
-    json_object_set_new(instructions, entry->key, pair);
-}
-
-sn_status sn_profile_measure_plan(const sn_schedules *schedules, const sn_kernels *kernels, double seconds,
-                                  json_t *instructions) {
-    enum { MOST_TWINS = 64 };
-    pid_t twins[MOST_TWINS];
-    void *library = NULL;
-    size_t bytes = 0;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    bool crowded = schedules->classes.items[0].ranks > 1;
-    long n = !crowded || cores < 2 ? 0 : cores > MOST_TWINS ? MOST_TWINS : cores - 1;
-    sn_arena arena = {0};
-    sn_map tallies = {0};
-    const char **signatures = sn_kernel_signatures(kernels, &arena);
-    sn_status status = sn_kernels_link(kernels, 2, &library, &bytes);
-    for (size_t i = 0; i < schedules->classes.count && !status; i++) {
-        class_bench c;
-        status = open_class(&schedules->classes.items[i], (sn_blob){library, bytes}, &c);
-        if (!status) {
-            start_twins(&c, n, twins);
-            status = run_class(&c, seconds);
-            end_twins(n, twins);
-        }
-        if (!status) add_samples(&c, signatures, &tallies, &arena);
-        close_class(&c);
-    }
-    for (size_t i = 0; i < tallies.count; i++) keep_mean(instructions, &tallies.entries[i], crowded);
-    sn_map_free(&tallies);
-    sn_free(library);
-    sn_arena_free(&arena);
-    return status;
 }

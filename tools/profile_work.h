@@ -3,6 +3,7 @@
 #include "backend/lower/kernels.h"
 
 #include <jansson.h>
+#include <sys/types.h>
 
 // Told before each part: what is measured, and how far it is.
 typedef void (*sn_profile_progress)(const char *what, size_t done, size_t all);
@@ -14,8 +15,5 @@ SN_MUST_USE sn_status sn_profile_measure_kinds(bool quick, sn_profile_progress p
 double sn_profile_measure_turn(void);
 // What is left of the work that the cores get done when two processes take turns on each: caches are filled again.
 double sn_profile_measure_sharing(void);
-// Adds the instructions of a plan's training step to an empty object in the form of the profile's "instructions": each
-// program of each rank class is run on one core, without its communication; with more ranks than one, while other
-// processes keep the other cores as busy.
-SN_MUST_USE sn_status sn_profile_measure_plan(const sn_schedules *schedules, const sn_kernels *kernels, double seconds,
-                                              json_t *instructions);
+// Kills the processes that were started, and waits for their end; ids of those that were not are not positive.
+void sn_profile_end_processes(long n, const pid_t *processes);

@@ -242,9 +242,8 @@ static sn_status check_tags(const mpi *m, const sn_schedule *s, const sn_program
     return SN_OK;
 }
 
-// While every thread of this host's ranks has a core, who waits takes it from nobody; else it soon lets go of its own.
+// By whether every thread of this host's ranks has a core.
 static double spin_of(const mpi *m, const sn_schedules *all) {
-    static const double plenty = 1e-3, little = 5e-6;
     int64_t threads = all->classes.items[0].threads, ranks;
     int here = m->base.ranks;
     MPI_Comm local;
@@ -254,10 +253,10 @@ static double spin_of(const mpi *m, const sn_schedules *all) {
         MPI_Comm_free(&local);
     }
     ranks = here;
-    if (sched_getaffinity(0, sizeof cores, &cores)) return little;
+    if (sched_getaffinity(0, sizeof cores, &cores)) return sn_signal_spin(true);
     if (threads < 1) threads = CPU_COUNT(&cores) > ranks ? CPU_COUNT(&cores) / ranks : 1;
     if (sn_schedules_use_comm_stream(all)) threads++;
-    return ranks * threads <= CPU_COUNT(&cores) ? plenty : little;
+    return sn_signal_spin(ranks * threads > CPU_COUNT(&cores));
 }
 
 static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {

@@ -15,6 +15,8 @@ typedef struct sn_signal {
     _Atomic uint32_t sleepers; // waits in the kernel
 } sn_signal;
 
+// Seconds to spin, for a rank whose host has more ranks than cores (`turns`) or not.
+double sn_signal_spin(bool turns);
 uint32_t sn_signal_value(const sn_signal *signal);
 // Adds one, and wakes who waits. What was written before is seen by who has seen the new value.
 void sn_signal_raise(sn_signal *signal);

@@ -66,6 +66,15 @@ fi
 good "$sennit" profile --quick -o profile.json pipeline.json
 grep -q '"gemm ' profile.json || failures=1
 expect 0 '^step ' "$sennit" simulate pipeline.json --profile profile.json
+# the machine of an earlier profile with the instructions of another plan
+good "$sennit" profile --reuse profile.json --quick -o other.json mixed.json
+for p in profile other; do sed '/"instructions"/,$d' $p.json >$p.machine; done
+good cmp profile.machine other.machine
+grep -q '"gemm ' other.json || failures=1
+if cmp -s profile.json other.json; then
+    echo "profile --reuse measured nothing" >&2
+    failures=1
+fi
 good "$sennit" plan "$model" $what --cluster local:2 --batch 8 --mesh pp=2,microbatches=4 --profile profile.json -o measured.json
 expect 0 '^step ' "$sennit" simulate measured.json
 
@@ -95,4 +104,5 @@ expect 1 'E0829' "$sennit" simulate pipeline.json --measured run.trace
 expect 1 'E0829' "$sennit" simulate pipeline.json --trace t --measured pipeline.json
 expect 1 'E0830' "$sennit" simulate pipeline.json --trace "$tree/no/folder/t"
 expect 1 'E0831' "$sennit" profile
+expect 1 'E0414' "$sennit" profile --reuse pipeline.json -o no.json
 exit $failures
