@@ -15,13 +15,11 @@ static sn_what_if ask_memory(sn_search *search, double scale, const sn_candidate
     return (sn_what_if){what, found, result.best};
 }
 
-static sn_what_if ask_links(sn_planning *p, const sn_search_request *request, const sn_candidate *best) {
+static sn_what_if ask_links(const sn_planning *p, const sn_candidate *best) {
     sn_cluster faster = p->cluster;
     for (int i = 0; i < faster.n_levels; i++) faster.level[i].beta *= 2;
-    sn_search_request again = *request;
-    again.cluster = &faster;
     sn_search_result result;
-    sn_search *search = sn_search_new(&again, &p->arena);
+    sn_search *search = sn_search_behind(p->search, &faster);
     bool found = sn_search_run(search, 1, best, &result) && result.feasible;
     sn_search_free(search);
     return (sn_what_if){"links of twice the bandwidth", found, result.best};
@@ -84,8 +82,7 @@ static void search_and_print(sn_planning *p) {
     double seconds = sn_seconds() - start;
     sn_plan plan = sn_search_plan(p->search, &result.best, &p->arena);
     sn_what_if more[] = {ask_memory(p->search, 1.25, &result.best, "a quarter more memory"),
-                         ask_memory(p->search, 2, &result.best, "twice the memory"),
-                         ask_links(p, &p->request, &result.best)};
+                         ask_memory(p->search, 2, &result.best, "twice the memory"), ask_links(p, &result.best)};
     json_t *json = sn_plan_to_json(&plan);
     json_t *explanation = sn_explanation(p->search, &p->request, &result, sizeof more / sizeof *more, more);
     json_object_set_new(explanation, "search_seconds", json_real(seconds));

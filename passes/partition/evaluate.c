@@ -1,6 +1,6 @@
 #include "passes/partition/evaluate.h"
 
-#include "passes/partition/evaluate_local.h"
+#include "passes/partition/evaluate_times.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,6 +37,7 @@ struct sn_evaluator {
     SN_VEC(solution *) solutions;
     SN_VEC(known) known;
     double *fusion; // [class][2]: see sn_block_fusion; negative: not asked for yet
+    sn_times *times, own_times;
 };
 
 // Tokens are integers [samples, sequence], embedded ones floats [samples, sequence, features]; pictures and rows of
@@ -82,6 +83,7 @@ static int64_t count_experts(const sn_blocks *blocks) {
 sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluster, const sn_cost_model *model) {
     sn_evaluator *e = SN_NEW(blocks->arena, sn_evaluator);
     *e = (sn_evaluator){.blocks = blocks, .cluster = cluster, .model = *model, .arena = blocks->arena};
+    e->times = &e->own_times;
     e->tables = sn_class_tables(blocks);
     e->fusion = SN_NEW_N(e->arena, double, 2 * blocks->n_classes + 1);
     for (int k = 0; k < 2 * blocks->n_classes; k++) e->fusion[k] = -1;
@@ -96,7 +98,19 @@ sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluste
     return e;
 }
 
+sn_evaluator *sn_evaluator_behind(const sn_evaluator *like, const sn_cluster *cluster) {
+    sn_evaluator *e = SN_NEW(like->arena, sn_evaluator);
+    *e = *like;
+    e->cluster = cluster;
+    e->own_times = (sn_times){0}; // of `like`
+    e->scratch = (sn_arena){0};
+    memset(&e->solutions, 0, sizeof e->solutions);
+    memset(&e->known, 0, sizeof e->known);
+    return e;
+}
+
 void sn_evaluator_free(sn_evaluator *e) {
+    sn_times_free(&e->own_times);
     sn_arena_free(&e->scratch);
     sn_vec_free(&e->solutions);
     sn_vec_free(&e->known);
@@ -267,7 +281,7 @@ static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, 
     sn_group_seconds seconds;
     cut.strategy[axis] = &t->strategies[g].list[s];
     if (!is_open(t, g, s, axis) ||
-        !sn_group_local_seconds(&e->model, group, t->weight_only[g], &cut, &e->scratch, &seconds))
+        !sn_times_group(e->times, &e->model, group, t->weight_only[g], &cut, &e->scratch, &seconds))
         return INFINITY;
     double total = seconds.forward + seconds.backward_input + seconds.backward_weight;
     for (int side = 0; side < 2; side++) {
@@ -620,10 +634,10 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
         out->gradients += ops->gradient_bytes / parts;
         if (cuts[SN_EXPERT_AXIS] < 0) out->shared += ops->gradient_bytes / parts;
         out->optimizer += ops->optimizer_bytes / parts;
-        out->update += sn_parameter_local_seconds(&e->model, ops->parameter, ops->n_update, ops->update, cuts,
-                                                  axis_parts, &e->scratch);
-        out->backward_weight += sn_parameter_local_seconds(&e->model, ops->parameter, ops->n_accumulate,
-                                                           ops->accumulate, cuts, axis_parts, &e->scratch);
+        out->update += sn_times_parameter(e->times, &e->model, ops->parameter, ops->n_update, ops->update, cuts,
+                                          axis_parts, &e->scratch);
+        out->backward_weight += sn_times_parameter(e->times, &e->model, ops->parameter, ops->n_accumulate,
+                                                   ops->accumulate, cuts, axis_parts, &e->scratch);
         if (w->setting.tp > 1 && cuts[SN_TENSOR_AXIS] < 0 && w->setting.boundary)
             out->reduce += sn_cost_collective(&e->model, SN_OP_ALL_REDUCE,
                                               ops->gradient_bytes / (double)axis_parts[SN_EXPERT_AXIS], &ranks);
@@ -692,7 +706,7 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
     for (int g = 0; g < t->block->n_groups; g++) {
         sn_group_cut cut = group_cut(e, t, g, w);
         sn_group_seconds seconds;
-        if (!sn_group_local_seconds(&e->model, &t->block->groups[g], t->weight_only[g], &cut, &e->scratch, &seconds))
+        if (!sn_times_group(e->times, &e->model, &t->block->groups[g], t->weight_only[g], &cut, &e->scratch, &seconds))
             return false;
         group_seconds[g] = seconds.forward + (fusion[0] - 1) * seconds.light[0];
         out->forward += group_seconds[g];

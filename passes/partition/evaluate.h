@@ -38,6 +38,8 @@ typedef struct sn_evaluator sn_evaluator;
 
 // All must outlive the evaluator; its memory is in blocks->arena but for scratch, which sn_evaluator_free gives back.
 sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluster, const sn_cost_model *model);
+// The same for a cluster that differs in its links alone; `like` must outlive it.
+sn_evaluator *sn_evaluator_behind(const sn_evaluator *like, const sn_cluster *cluster);
 void sn_evaluator_free(sn_evaluator *evaluator);
 // Layouts between blocks that make sense for this model: 1 + the largest sn_cut_setting.boundary.
 int sn_evaluator_boundaries(const sn_evaluator *evaluator);

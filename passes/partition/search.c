@@ -143,6 +143,17 @@ sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena) {
     return s;
 }
 
+sn_search *sn_search_behind(const sn_search *like, const sn_cluster *cluster) {
+    sn_search *s = SN_NEW(like->arena, sn_search);
+    s->request = like->request;
+    s->request.cluster = cluster;
+    s->arena = like->arena;
+    read_cluster(s);
+    s->evaluator = sn_evaluator_behind(like->evaluator, cluster);
+    s->before = like->before;
+    return s;
+}
+
 void sn_search_free(sn_search *search) {
     sn_evaluator_free(search->evaluator);
     sn_vec_free(&search->groups);
@@ -449,25 +460,27 @@ static bool solve(run *r, sn_candidate *c) {
     int stages = c->pp * c->chunks;
     double *paces = s->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
     sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
-    int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
+    int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut), *even_cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
     // The exact cut is exact for flushed 1F1B; for the other schedules it is a second guess beside the even one.
     double weight = c->schedule == SN_PIPELINE_1F1B || c->schedule == SN_PIPELINE_GPIPE
                         ? c->microbatches - 1
                         : (double)c->microbatches * c->chunks;
     long work = 0;
     sn_candidate even = *c;
-    sn_stages_even(&x, cut);
-    sn_price(r->search, &even, &x, cut, SN_NEW_N(s->arena, sn_stage_report, stages));
+    sn_stages_even(&x, even_cut);
+    sn_price(r->search, &even, &x, even_cut, NULL);
+    memcpy(cut, even_cut, (size_t)(stages + 1) * sizeof *cut); // of one stage
     sn_stage_context cutting = x;
     if (c->chunks > 1) cutting.limits = NULL, cutting.limit = INFINITY; // sn_price shares a rank's memory out
     bool exact = stages == 1 || sn_stages_exact(&cutting, weight, cut, &work);
-    if (exact) sn_price(r->search, c, &x, cut, SN_NEW_N(s->arena, sn_stage_report, stages));
+    if (exact) sn_price(r->search, c, &x, cut, NULL);
     bool prefer_even = !exact || (even.excess <= 0 && (c->excess > 0 || even.step < c->step));
-    if (prefer_even) *c = even;
+    sn_price(r->search, c, &x, prefer_even ? even_cut : cut, SN_NEW_N(s->arena, sn_stage_report, stages));
     c->exact = exact;
     r->solved++;
     r->work += work;
     sn_free(cut);
+    sn_free(even_cut);
     sn_free(paces);
     return c->excess <= 0;
 }

@@ -79,6 +79,8 @@ typedef struct sn_search_result {
 
 typedef struct sn_search sn_search;
 sn_search *sn_search_new(const sn_search_request *request, sn_arena *arena);
+// The same request for a cluster that differs in its links alone; `like` must outlive it.
+sn_search *sn_search_behind(const sn_search *like, const sn_cluster *cluster);
 void sn_search_free(sn_search *search);
 // Errors (E0440 nothing can be priced, with what is in the way) go to the request's diags; false then. `memory` scales
 // each device's limit. `known` (may be NULL) is a candidate that is feasible here: only better ones are looked for, and
