@@ -7,9 +7,10 @@
 // The work on a tile reads and writes memory, the product does not: while a tile is multiplied, what the work will read
 // of the next one is prefetched, a vector every few steps.
 //
-// A block has GROUP rows of c. Its part of a is copied first, since the rows of a lie a power of two apart as often as
-// not and would share a few sets of the cache. Tiles go along the rows, in runs of strips whose part of b fits the
-// second-level cache, so that each operand of the work is read as a few long streams.
+// A block has GROUP rows of c. Its part of a is copied first into panels, one for the rows of each tile, that are read
+// from front to end: the rows of a lie a power of two apart as often as not and would share a few sets of the cache.
+// Tiles go along the rows, so that a panel stays in the first-level cache and each operand of the work is read as a few
+// long streams, in runs of strips whose part of b stays in the second-level cache.
 #include "backend/lower/schedule.h"
 #include "passes/schedule/product.h"
 
@@ -17,7 +18,7 @@ enum {
     LANES = SN_PRODUCT_LANES,
     ACCUMULATORS = 24, // vectors of a tile: with the operands of a step they fill the 32 registers
     GROUP = 96,        // a multiple of all heights of a tile
-    RUN_BYTES = 1 << 20,
+    RUN_BYTES = 1 << 19,
     UNROLL = 8, // steps of k for each vector that is prefetched
     MAX_SUMS = 4,
     MAX_RESULTS = 16,
@@ -27,10 +28,10 @@ enum {
 typedef struct tiling {
     sn_lowering *lowering;
     sn_product p;
-    int height, vectors;  // of a tile
-    int64_t run;          // strips
-    sn_kir_node *first;   // row of the block
-    sn_kir_buffer *panel; // [k, GROUP], the block's part of a
+    int height, vectors;   // of a tile
+    int64_t run;           // strips
+    sn_kir_node *first;    // row of the block
+    sn_kir_buffer *panels; // [GROUP / height, k, height], the block's part of a
     const sn_op *sums[MAX_SUMS];
     sn_kir_buffer *sum_rows[MAX_SUMS];   // [GROUP, LANES]
     sn_kir_buffer *streams[MAX_STREAMS]; // operands of c's shape
@@ -124,9 +125,9 @@ static void multiply(tiling *t, const tile *at, sn_kir_node *depth, sn_kir_node 
         sn_kir_node *place = sn_kir_add(k, sn_kir_addi(k, line, v * LANES), lane);
         b[v] = sn_kir_load(k, t->lowering->l.buffers[t->p.b->index], place);
     }
+    sn_kir_node *panel = sn_kir_add(k, sn_kir_muli(k, at->row, t->p.k), sn_kir_muli(k, depth, t->height));
     for (int i = 0; i < t->height; i++) {
-        sn_kir_node *place = sn_kir_add(k, sn_kir_muli(k, depth, GROUP), sn_kir_addi(k, at->row, i));
-        sn_kir_node *a = sn_kir_load(k, t->panel, place);
+        sn_kir_node *a = sn_kir_load(k, t->panels, sn_kir_addi(k, panel, i));
         for (int v = 0; v < t->vectors; v++) c[i * t->vectors + v] = sn_kir_fma(k, a, b[v], c[i * t->vectors + v]);
     }
 }
@@ -156,12 +157,16 @@ static void begin_block(tiling *t) {
     sn_lower *l = &t->lowering->l;
     sn_kir *k = l->k;
     sn_kir_buffer *a = l->buffers[t->p.a->index];
+    sn_kir_node *of_tile = sn_kir_muli(k, sn_lower_for_count(l, GROUP / t->height), t->height);
     sn_kir_node *depth = sn_lower_for_count(l, t->p.k), *zero = sn_kir_float(k, SN_F32, 0);
-    sn_kir_node *row = sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), sn_kir_index(k, GROUP), 1);
-    sn_kir_node *of_c = sn_kir_add(k, t->first, row), *index = sn_kir_add(k, sn_kir_muli(k, depth, t->p.m), of_c);
+    sn_kir_node *row = sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), sn_kir_index(k, t->height), 1);
+    sn_kir_node *of_c = sn_kir_add(k, sn_kir_add(k, t->first, of_tile), row);
+    sn_kir_node *index = sn_kir_add(k, sn_kir_muli(k, depth, t->p.m), of_c);
     sn_kir_node *inside = sn_kir_lt(k, of_c, sn_kir_index(k, t->p.m));
     sn_kir_node *value = is_ragged(t) ? sn_kir_load_if(k, a, index, inside, zero) : sn_kir_load(k, a, index);
-    sn_kir_store(k, t->panel, sn_kir_add(k, sn_kir_muli(k, depth, GROUP), row), value);
+    sn_kir_node *panel = sn_kir_add(k, sn_kir_muli(k, of_tile, t->p.k), sn_kir_muli(k, depth, t->height));
+    sn_kir_store(k, t->panels, sn_kir_add(k, panel, row), value);
+    sn_lower_end(l);
     sn_lower_end(l);
     sn_lower_end(l);
     sn_kir_node *place = sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), sn_kir_index(k, GROUP * LANES), 1);
@@ -209,7 +214,7 @@ static bool analyse(sn_lowering *lowering, tiling *t) {
 static void make_buffers(tiling *t) {
     sn_lowering *lowering = t->lowering;
     sn_kir *k = lowering->l.k;
-    t->panel = sn_kir_scratch(k, "panel", SN_F32, t->p.k * GROUP);
+    t->panels = sn_kir_scratch(k, "panels", SN_F32, t->p.k * GROUP);
     for (int s = 0; s < t->n_sums; s++)
         t->sum_rows[s] = sn_kir_scratch(k, sn_arena_printf(&k->arena, "sum%d", s), SN_F32, GROUP * LANES);
     for (size_t i = 0; i < lowering->body->args.count; i++) {
@@ -219,10 +224,21 @@ static void make_buffers(tiling *t) {
     }
 }
 
+// What the work needs of scalars alone (a schedule, corrections of bias) is made in front of all loops: out of an `if`,
+// kernel IR moves nothing.
+static void make_scalars(sn_lowering *lowering) {
+    sn_point origin;
+    for (int d = 0; d < SN_MAX_RANK; d++) origin.at[d] = sn_kir_index(lowering->l.k, 0);
+    SN_FOR_OPS(op, lowering->body) {
+        if (sn_type_count(op->results[0]->type) == 1) sn_lower_element(&lowering->l, op->results[0], &origin);
+    }
+}
+
 bool sn_schedule_product(sn_lowering *lowering) {
     tiling t = {.lowering = lowering};
     if (!analyse(lowering, &t)) return false;
     sn_lowering_begin(lowering, (t.p.m + GROUP - 1) / GROUP);
+    make_scalars(lowering);
     make_buffers(&t);
     t.first = sn_kir_muli(lowering->l.k, sn_kir_block(lowering->l.k), GROUP);
     int64_t tiles = GROUP / t.height * (t.p.n / t.p.strip);
