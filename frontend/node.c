@@ -189,12 +189,17 @@ const int64_t *sn_node_ints(sn_node *n, const char *name, int *count) {
     return attr->n_ints ? attr->ints : none;
 }
 
-void sn_node_list(sn_node *n, const char *name, int count, int64_t otherwise, int64_t *out) {
+void sn_node_list(sn_node *n, const char *name, int count, int64_t otherwise, int64_t low, int64_t *out) {
     int given;
     const int64_t *list = sn_node_ints(n, name, &given);
     if (list && given && given != count)
         sn_node_fail(n, NULL, "the attribute %s has %d numbers where %d are expected", name, given, count);
-    for (int i = 0; i < count; i++) out[i] = list && given ? list[i] : otherwise;
+    for (int i = 0; i < count; i++) {
+        out[i] = list && given ? list[i] : otherwise;
+        if (out[i] < low || out[i] > INT32_MAX)
+            sn_node_fail(n, NULL, "the attribute %s has the number %lld, which is not in %lld to %d", name,
+                         (long long)out[i], (long long)low, INT32_MAX);
+    }
 }
 
 const sn_tensor *sn_node_known(sn_node *n, const sn_value *value) {

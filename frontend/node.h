@@ -51,8 +51,8 @@ double sn_node_float(sn_node *n, const char *name, double otherwise);
 const char *sn_node_string(sn_node *n, const char *name, const char *otherwise);
 bool sn_node_string_is(sn_node *n, const char *name, const char *otherwise, const char *expected);
 const int64_t *sn_node_ints(sn_node *n, const char *name, int *count); // NULL when absent
-// The dims-many list of an attribute, or `otherwise` in each place.
-void sn_node_list(sn_node *n, const char *name, int count, int64_t otherwise, int64_t *out);
+// The dims-many list of an attribute, or `otherwise` in each place; fails for a number that is not in low … INT32_MAX.
+void sn_node_list(sn_node *n, const char *name, int count, int64_t otherwise, int64_t low, int64_t *out);
 const char *sn_node_list_string(sn_node *n, const char *name, int index); // NULL beyond the end
 
 // Values known at compile time: results of folding, constants, and whatever else can be known when `value` decides a

@@ -94,12 +94,11 @@ static attention read_attention(sn_node *n) {
         a.v = split_heads(n, a.v, "kv_num_heads");
     }
     if (a.q->type.rank != 4 || a.k->type.rank != 4 || a.v->type.rank != 4)
-        sn_node_fail(n, NULL, "q, k and v have neither 3 nor 4 dims");
+        sn_node_fail(n, NULL, "some of q, k and v have 3 dims, some 4");
     int64_t past = 0;
     if (sn_node_has(n, 4) != sn_node_has(n, 5)) sn_node_fail(n, NULL, "past_key and past_value come together");
     if (sn_node_has(n, 4)) {
         sn_value *key = sn_node_in(n, 4), *value = sn_node_in(n, 5);
-        if (key->type.rank != 4 || value->type.rank != 4) sn_node_fail(n, NULL, "the past does not have 4 dims");
         past = key->type.dim[2];
         a.k = sn_emit_concat(n, 2, (sn_value *[]){key, a.k}, 2);
         a.v = sn_emit_concat(n, 2, (sn_value *[]){value, a.v}, 2);
@@ -189,7 +188,6 @@ void sn_handle_rotary_embedding(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     bool flat = x->type.rank == 3, interleaved = sn_node_int(n, "interleaved", 0);
     if (flat) x = split_heads(n, x, "num_heads");
-    if (x->type.rank != 4) sn_node_fail(n, NULL, "its input has rank %d", x->type.rank);
     int64_t size = x->type.dim[3], rotated = sn_node_int(n, "rotary_embedding_dim", 0);
     if (rotated == 0) rotated = size;
     if (rotated < 0 || rotated > size || rotated % 2) sn_node_fail(n, NULL, "rotary_embedding_dim does not fit");

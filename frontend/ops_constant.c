@@ -42,29 +42,20 @@ void sn_handle_constant(sn_node *n) {
     sn_node_out(n, 0, value);
 }
 
-// Shapes that a model asks for are bounded by what memory could hold at all.
-static sn_type checked_type(sn_node *n, sn_dtype dtype, int rank, const int64_t *dims) {
-    if (rank > SN_MAX_RANK) sn_node_unsupported(n, "a tensor of rank %d, where %d is the most", rank, SN_MAX_RANK);
-    int64_t bytes = 16;
-    for (int i = 0; i < rank; i++)
-        if (dims[i] < 0 || __builtin_mul_overflow(bytes, dims[i], &bytes))
-            sn_node_fail(n, NULL, "a dim of the shape is negative, or the shape is larger than an address space");
-    return sn_type_make(dtype, rank, dims);
-}
-
 void sn_handle_constant_of_shape(sn_node *n) {
     int rank;
     const int64_t *dims = sn_node_known_ints(n, 0, &rank);
     const Onnx__AttributeProto *attr = sn_node_attr(n, "value");
     if (!attr || !attr->t) {
-        sn_node_out(n, 0, sn_emit_splat(n, checked_type(n, SN_F32, rank, dims), 0));
+        sn_node_out(n, 0, sn_emit_splat(n, sn_node_type(n, SN_F32, rank, dims), 0));
         return;
     }
     sn_value *value = sn_import_tensor(n->import, attr->t, n->name);
     if (!value) return; // diagnosed
     if (sn_type_count(value->type) != 1) sn_node_fail(n, NULL, "its value has more than one element");
-    sn_type type = checked_type(n, value->type.dtype, rank, dims);
+    sn_type type = sn_node_type(n, value->type.dtype, rank, dims);
     const sn_tensor *number = sn_node_known(n, value);
+    if (!number) sn_node_fail(n, "give the model its external data", "its value is not there");
     if (sn_dtype_is_float(type.dtype)) {
         sn_node_out(n, 0, sn_emit_splat(n, type, sn_load_f64(type.dtype, number->data, 0)));
         return;
@@ -96,15 +87,18 @@ void sn_handle_range(sn_node *n) {
     if (delta == 0 || !isfinite(start) || !isfinite(limit) || !isfinite(delta))
         sn_node_fail(n, NULL, "a range from %g to %g by %g does not end", start, limit, delta);
     double steps = ceil((limit - start) / delta);
-    if (steps > 1e9) sn_node_fail(n, NULL, "a range of %g elements", steps);
+    if (steps > SN_LARGEST_TABLE) sn_node_unsupported(n, "a range of %g elements", steps);
     int64_t count = steps > 0 ? (int64_t)steps : 0;
-    sn_type type = checked_type(n, dtype, 1, &count);
-    void *data = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1);
+    sn_type type = sn_node_type(n, dtype, 1, &count);
+    void *data = sn_node_table(n, type);
+    bool real = sn_dtype_is_float(dtype);
+    uint64_t first = real ? 0 : (uint64_t)sn_node_known_int(n, 0, 0);
+    uint64_t step = real ? 0 : (uint64_t)sn_node_known_int(n, 2, 1);
     for (int64_t i = 0; i < count; i++) {
-        if (sn_dtype_is_float(dtype))
+        if (real)
             sn_store_f64(dtype, data, i, start + (double)i * delta);
         else
-            sn_store_i64(dtype, data, i, (int64_t)start + i * (int64_t)delta);
+            sn_store_i64(dtype, data, i, (int64_t)(first + (uint64_t)i * step));
     }
     sn_node_out(n, 0, sn_node_constant(n, type, data));
 }
@@ -112,9 +106,7 @@ void sn_handle_range(sn_node *n) {
 void sn_handle_eye_like(sn_node *n) {
     sn_type type = sn_node_in(n, 0)->type;
     int64_t k = sn_node_int(n, "k", 0);
-    sn_dtype dtype = sn_dtype_from_onnx((int)sn_node_int(n, "dtype", sn_dtype_onnx(type.dtype)));
-    if (type.rank != 2) sn_node_fail(n, NULL, "its input has rank %d, not 2", type.rank);
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "its element type");
+    sn_dtype dtype = sn_node_dtype(n, "dtype", type.dtype);
     sn_type index = sn_type_with_dtype(type, SN_I64);
     sn_value *rows = sn_emit_iota(n, index, 0, k, 1), *columns = sn_emit_iota(n, index, 1, 0, 1);
     sn_node_out(n, 0, sn_emit_cast(n, sn_emit_binary(n, SN_OP_EQUAL, rows, columns), dtype));
@@ -123,7 +115,7 @@ void sn_handle_eye_like(sn_node *n) {
 // Indices out of range give a row of off values; negative ones count from the end.
 void sn_handle_one_hot(sn_node *n) {
     sn_value *indices = sn_emit_cast(n, sn_node_in(n, 0), SN_I64), *values = sn_node_in(n, 2);
-    int64_t depth = (int64_t)sn_node_known_number(n, 1, 0);
+    int64_t depth = sn_node_known_int(n, 1, 0);
     int rank = indices->type.rank + 1;
     int axis = sn_node_axis(n, sn_node_int(n, "axis", -1), rank);
     int64_t dims[SN_MAX_RANK];
@@ -131,7 +123,7 @@ void sn_handle_one_hot(sn_node *n) {
     for (int i = 0; i < rank; i++) dims[i] = i == axis ? 1 : indices->type.dim[i < axis ? i : i - 1];
     sn_value *column = sn_emit_reshape(n, indices, rank, dims);
     dims[axis] = depth;
-    sn_type type = checked_type(n, SN_I64, rank, dims);
+    sn_type type = sn_node_type(n, SN_I64, rank, dims);
     sn_value *wrapped = sn_emit_where(n, sn_emit_number(n, SN_OP_LESS, column, 0),
                                       sn_emit_number(n, SN_OP_ADD, column, (double)depth), column);
     sn_value *hot = sn_emit_binary(n, SN_OP_EQUAL, sn_emit_iota(n, type, axis, 0, 1), wrapped);

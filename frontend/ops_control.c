@@ -59,7 +59,7 @@ void sn_handle_loop(sn_node *n) {
     int carried = sn_node_inputs(n) - 2, scans = (int)body->n_output - 1 - carried;
     if (carried < 0 || scans < 0) sn_node_fail(n, NULL, "the body's outputs do not fit");
     bool bounded = sn_node_has(n, 0);
-    int64_t trips = (int64_t)sn_node_known_number(n, 0, MOST_ITERATIONS + 1), count = 0;
+    int64_t trips = sn_node_known_int(n, 0, MOST_ITERATIONS + 1), count = 0;
     bool going = !sn_node_has(n, 1) || known_bool(n, sn_node_in(n, 1));
     sn_value **inputs = SN_NEW_N(sn_node_arena(n), sn_value *, carried + 2);
     sn_value ***items = SN_NEW_N(sn_node_arena(n), sn_value **, scans + 1);
@@ -95,9 +95,10 @@ static int64_t listed(sn_node *n, const char *name, int index) {
 
 void sn_handle_scan(sn_node *n) {
     const Onnx__GraphProto *body = sn_node_graph(n, "body");
-    int scanned = (int)sn_node_int(n, "num_scan_inputs", 0), states = sn_node_inputs(n) - scanned;
+    int scanned = (int)sn_node_int_within(n, "num_scan_inputs", 0, 1, sn_node_inputs(n));
+    int states = sn_node_inputs(n) - scanned;
     int scans = (int)body->n_output - states;
-    if (scanned < 1 || states < 0 || scans < 0) sn_node_fail(n, NULL, "the body does not fit its inputs");
+    if (scans < 0) sn_node_fail(n, NULL, "the body does not fit its inputs");
     sn_value **inputs = SN_NEW_N(sn_node_arena(n), sn_value *, sn_node_inputs(n) + 1);
     sn_value ***items = SN_NEW_N(sn_node_arena(n), sn_value **, scans + 1);
     sn_value *first = sn_node_in(n, states);

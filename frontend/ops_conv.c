@@ -10,14 +10,17 @@ typedef struct window {
     int64_t out[SN_MAX_RANK];
 } window;
 
-static void check_window(sn_node *n, const window *w) {
-    for (int i = 0; i < w->rank; i++) {
-        if (w->kernel[i] < 1 || w->strides[i] < 1 || w->dilations[i] < 1 || w->kernel[i] > INT32_MAX ||
-            w->strides[i] > INT32_MAX || w->dilations[i] > INT32_MAX)
-            sn_node_fail(n, NULL, "kernel, strides and dilations must be positive");
-        if (w->pads[i] < 0 || w->pads[w->rank + i] < 0 || w->pads[i] > INT32_MAX || w->pads[w->rank + i] > INT32_MAX)
-            sn_node_unsupported(n, "a negative or huge pad");
+// The kernel of `rank` spatial dims, strides and dilations: all below 2^31, so that what follows from them fits.
+static window begin_window(sn_node *n, int rank, const int64_t *kernel) {
+    window w = {.rank = rank};
+    for (int i = 0; i < rank; i++) {
+        if (kernel[i] < 1 || kernel[i] > INT32_MAX)
+            sn_node_fail(n, NULL, "dim %d of the kernel is %lld", i, (long long)kernel[i]);
+        w.kernel[i] = kernel[i];
     }
+    sn_node_list(n, "strides", rank, 1, 1, w.strides);
+    sn_node_list(n, "dilations", rank, 1, 1, w.dilations);
+    return w;
 }
 
 static bool is_same(sn_node *n, bool *upper) {
@@ -31,15 +34,10 @@ static bool is_same(sn_node *n, bool *upper) {
 
 // Strides, dilations and pads as given or by auto_pad, and the number of windows. kernel is already set.
 static window read_window(sn_node *n, sn_type x, const int64_t *kernel, bool ceil_mode) {
-    window w = {.rank = x.rank - 2};
-    if (w.rank < 1) sn_node_fail(n, NULL, "its input has rank %d", x.rank);
-    for (int i = 0; i < w.rank; i++) w.kernel[i] = kernel[i];
-    sn_node_list(n, "strides", w.rank, 1, w.strides);
-    sn_node_list(n, "dilations", w.rank, 1, w.dilations);
+    window w = begin_window(n, x.rank - 2, kernel);
     bool upper, same = is_same(n, &upper);
-    memset(w.pads, 0, sizeof w.pads);
-    if (!same && !sn_node_string_is(n, "auto_pad", "NOTSET", "VALID")) sn_node_list(n, "pads", 2 * w.rank, 0, w.pads);
-    check_window(n, &w);
+    if (!same && !sn_node_string_is(n, "auto_pad", "NOTSET", "VALID"))
+        sn_node_list(n, "pads", 2 * w.rank, 0, 0, w.pads);
     for (int i = 0; i < w.rank; i++) {
         int64_t size = x.dim[2 + i], reach = (w.kernel[i] - 1) * w.dilations[i] + 1;
         if (same) {
@@ -78,7 +76,6 @@ static void check_kernel_shape(sn_node *n, const sn_value *weights) {
 static sn_value *add_bias(sn_node *n, sn_value *y) {
     sn_value *bias = sn_node_optional(n, 2);
     if (!bias) return y;
-    if (bias->type.rank != 1) sn_node_fail(n, NULL, "the bias has rank %d", bias->type.rank);
     return sn_emit_binary(n, SN_OP_ADD, y, sn_emit_aligned(n, bias, 1, y->type.rank));
 }
 
@@ -100,31 +97,28 @@ void sn_handle_conv_transpose(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *weights = sn_node_in(n, 1);
     int rank = x->type.rank - 2, count;
     int64_t groups = sn_node_int(n, "group", 1), extra[SN_MAX_RANK], pads[2 * SN_MAX_RANK];
-    if (rank < 1 || weights->type.rank != x->type.rank || groups < 1)
-        sn_node_fail(n, NULL, "input and weights do not go together");
+    if (weights->type.rank != x->type.rank || groups < 1) sn_node_fail(n, NULL, "input and weights do not go together");
     check_kernel_shape(n, weights);
-    window w = {.rank = rank};
-    for (int i = 0; i < rank; i++) w.kernel[i] = weights->type.dim[2 + i];
-    sn_node_list(n, "strides", rank, 1, w.strides);
-    sn_node_list(n, "dilations", rank, 1, w.dilations);
-    sn_node_list(n, "output_padding", rank, 0, extra);
-    sn_node_list(n, "pads", 2 * rank, 0, pads);
+    window w = begin_window(n, rank, weights->type.dim + 2);
+    sn_node_list(n, "output_padding", rank, 0, 0, extra);
+    sn_node_list(n, "pads", 2 * rank, 0, -INT32_MAX, pads);
     const int64_t *shape = sn_node_ints(n, "output_shape", &count);
     if (shape && count != rank) sn_node_fail(n, NULL, "output_shape has %d numbers for %d dims", count, rank);
     bool upper, same = is_same(n, &upper);
     sn_type out = x->type;
-    out.dim[1] = weights->type.dim[1] * groups;
+    out.dim[1] = sn_node_times(n, weights->type.dim[1], groups);
     for (int i = 0; i < rank; i++) {
-        int64_t full = (x->type.dim[2 + i] - 1) * w.strides[i] + extra[i] + (w.kernel[i] - 1) * w.dilations[i] + 1;
-        int64_t wanted = shape ? shape[i] : same ? x->type.dim[2 + i] * w.strides[i] : full - pads[i] - pads[rank + i];
+        int64_t spread = sn_node_times(n, x->type.dim[2 + i], w.strides[i]);
+        int64_t full = spread - w.strides[i] + extra[i] + (w.kernel[i] - 1) * w.dilations[i] + 1;
+        int64_t wanted = shape ? shape[i] : same ? spread : full - pads[i] - pads[rank + i];
+        if (wanted < 1 || wanted > SN_MAX_ELEMENTS) sn_node_fail(n, NULL, "the result has no elements in dim %d", i);
         int64_t total = full - wanted;
         w.pads[i] = shape || same ? (upper ? total / 2 : total - total / 2) : pads[i];
         w.pads[rank + i] = shape || same ? total - w.pads[i] : pads[rank + i];
         out.dim[2 + i] = wanted;
     }
-    for (int i = 0; i < rank; i++)
-        if (out.dim[2 + i] < 1) sn_node_fail(n, NULL, "the result has no elements in dim %d", i);
-    check_window(n, &w);
+    for (int i = 0; i < 2 * rank; i++)
+        if (w.pads[i] < 0 || w.pads[i] > INT32_MAX) sn_node_unsupported(n, "a negative or huge pad");
     sn_attr attrs[4];
     int n_attrs = window_attrs(&w, false, attrs);
     attrs[n_attrs++] = sn_attr_int("groups", groups);
@@ -135,8 +129,7 @@ void sn_handle_conv_transpose(sn_node *n) {
 static window pool_window(sn_node *n, sn_type x) {
     int64_t kernel[SN_MAX_RANK];
     if (!sn_node_attr(n, "kernel_shape")) sn_node_fail(n, NULL, "kernel_shape is missing");
-    if (x.rank < 3) sn_node_fail(n, NULL, "its input has rank %d", x.rank);
-    sn_node_list(n, "kernel_shape", x.rank - 2, 1, kernel);
+    sn_node_list(n, "kernel_shape", x.rank - 2, 1, 1, kernel);
     return read_window(n, x, kernel, sn_node_int(n, "ceil_mode", 0));
 }
 
@@ -163,6 +156,7 @@ void sn_handle_average_pool(sn_node *n) {
 static sn_value *column_major(sn_node *n, sn_value *index, sn_type x) {
     int64_t spatial = 1, weight = 1;
     for (int i = 2; i < x.rank; i++) spatial *= x.dim[i];
+    if (spatial == 0) return index;
     sn_value *rest = sn_emit_number(n, SN_OP_MOD, index, (double)spatial);
     sn_value *out = sn_emit_binary(n, SN_OP_SUB, index, rest);
     int64_t below = spatial;
@@ -194,19 +188,19 @@ void sn_handle_max_unpool(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *index = sn_node_in(n, 1);
     int rank = x->type.rank, count = 0, spatial = rank - 2;
     int64_t kernel[SN_MAX_RANK], strides[SN_MAX_RANK], pads[2 * SN_MAX_RANK];
-    if (spatial < 1) sn_node_fail(n, NULL, "its input has rank %d", rank);
-    sn_node_list(n, "kernel_shape", spatial, 1, kernel);
-    sn_node_list(n, "strides", spatial, 1, strides);
-    sn_node_list(n, "pads", 2 * spatial, 0, pads);
+    sn_node_list(n, "kernel_shape", spatial, 1, 1, kernel);
+    sn_node_list(n, "strides", spatial, 1, 1, strides);
+    sn_node_list(n, "pads", 2 * spatial, 0, 0, pads);
     sn_type inner = x->type;
     for (int i = 0; i < spatial; i++)
-        inner.dim[2 + i] = (x->type.dim[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[spatial + i];
-    sn_type out = inner;
-    const int64_t *shape = sn_node_has(n, 2) ? sn_node_known_ints(n, 2, &count) : NULL;
-    for (int i = 0; i < count && shape && count == rank; i++) out.dim[i] = shape[i];
+        inner.dim[2 + i] =
+            sn_node_times(n, x->type.dim[2 + i], strides[i]) - strides[i] + kernel[i] - pads[i] - pads[spatial + i];
+    inner = sn_node_type(n, inner.dtype, rank, inner.dim);
+    const int64_t *shape = sn_node_has(n, 2) ? sn_node_known_ints(n, 2, &count) : inner.dim;
+    if (shape != inner.dim && count != rank) sn_node_fail(n, NULL, "output_shape has not one number per dim");
+    sn_type out = sn_node_type(n, inner.dtype, rank, shape);
     for (int i = 0; i < rank; i++)
-        if (out.dim[i] < inner.dim[i] || inner.dim[i] < 0)
-            sn_node_fail(n, NULL, "output_shape is smaller than the windows");
+        if (out.dim[i] < inner.dim[i]) sn_node_fail(n, NULL, "output_shape is smaller than the windows");
     int64_t size = sn_type_count(inner), n_values = sn_type_count(x->type);
     sn_value *zeros = sn_emit_splat(n, sn_type_make(x->type.dtype, 1, &size), 0);
     sn_value *operands[] = {zeros, sn_emit_reshape(n, index, 1, &n_values), sn_emit_reshape(n, x, 1, &n_values)};
@@ -217,8 +211,7 @@ void sn_handle_max_unpool(sn_node *n) {
     sn_node_out(n, 0, sn_emit_pad(n, sn_emit_reshape(n, flat, rank, inner.dim), low, high, 0));
 }
 
-static int spatial_axes(sn_node *n, sn_type x, int64_t *axes) {
-    if (x.rank < 3) sn_node_fail(n, NULL, "its input has rank %d", x.rank);
+static int spatial_axes(sn_type x, int64_t *axes) {
     for (int i = 2; i < x.rank; i++) axes[i - 2] = i;
     return x.rank - 2;
 }
@@ -226,14 +219,14 @@ static int spatial_axes(sn_node *n, sn_type x, int64_t *axes) {
 void sn_handle_global_average_pool(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int64_t axes[SN_MAX_RANK];
-    int count = spatial_axes(n, x->type, axes);
+    int count = spatial_axes(x->type, axes);
     sn_node_out(n, 0, sn_emit_mean(n, x, count, axes));
 }
 
 void sn_handle_global_max_pool(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int64_t axes[SN_MAX_RANK];
-    int count = spatial_axes(n, x->type, axes);
+    int count = spatial_axes(x->type, axes);
     sn_node_out(n, 0, sn_emit_reduce(n, SN_OP_REDUCE_MAX, x, count, axes, true));
 }
 
@@ -251,7 +244,7 @@ static sn_value *powers(sn_node *n, sn_value *x, int64_t p) {
 void sn_handle_global_lp_pool(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int64_t axes[SN_MAX_RANK], p = sn_node_int(n, "p", 2);
-    int count = spatial_axes(n, x->type, axes);
+    int count = spatial_axes(x->type, axes);
     sn_node_out(n, 0, root(n, sn_emit_reduce(n, SN_OP_REDUCE_SUM, powers(n, x, p), count, axes, true), p));
 }
 

@@ -56,7 +56,7 @@ void sn_handle_arg(sn_node *n) {
 void sn_handle_top_k(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int axis = sn_node_axis(n, sn_node_int(n, "axis", -1), x->type.rank);
-    sn_attr attrs[] = {sn_attr_int("k", (int64_t)sn_node_known_number(n, 1, 0)), sn_attr_int("axis", axis),
+    sn_attr attrs[] = {sn_attr_int("k", sn_node_known_int(n, 1, 0)), sn_attr_int("axis", axis),
                        sn_attr_int("largest", sn_node_int(n, "largest", 1))};
     sn_op *op = sn_emit(n, SN_OP_TOP_K, 1, &x, 3, attrs, NULL);
     sn_node_out(n, 0, op->results[0]);
@@ -76,6 +76,7 @@ void sn_handle_compress(sn_node *n) {
         x = sn_emit_reshape(n, x, 1, &size);
     }
     int64_t *index = SN_NEW_N(sn_node_arena(n), int64_t, count + 1), kept = 0;
+    if (count > x->type.dim[axis]) sn_node_fail(n, NULL, "the condition is longer than dim %d of its input", axis);
     for (int i = 0; i < count; i++)
         if (condition[i]) index[kept++] = i;
     sn_node_out(n, 0, sn_emit_gather(n, x, sn_node_constant_ints(n, 1, &kept, index), axis));
@@ -101,10 +102,9 @@ void sn_handle_non_zero(sn_node *n) {
 // Position t of a batch row of length l comes from l - 1 - t when t < l, else from t.
 void sn_handle_reverse_sequence(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *lengths = sn_emit_cast(n, sn_node_in(n, 1), SN_I64);
-    int batch = (int)sn_node_int(n, "batch_axis", 1), time = (int)sn_node_int(n, "time_axis", 0);
-    int rank = x->type.rank;
-    if (rank < 2 || batch + time != 1 || batch * time != 0)
-        sn_node_fail(n, NULL, "batch_axis and time_axis must be 0 and 1");
+    int batch = (int)sn_node_int_within(n, "batch_axis", 1, 0, 1);
+    int time = (int)sn_node_int_within(n, "time_axis", 0, 0, 1), rank = x->type.rank;
+    if (batch == time) sn_node_fail(n, NULL, "batch_axis and time_axis are the same");
     sn_type type = sn_type_with_dtype(x->type, SN_I64);
     sn_value *t = sn_emit_iota(n, type, time, 0, 1), *l = sn_emit_aligned(n, lengths, batch, rank);
     sn_value *turned = sn_emit_binary(n, SN_OP_SUB, sn_emit_number(n, SN_OP_SUB, l, 1), t);

@@ -8,7 +8,6 @@
 void sn_handle_matmul(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *y = sn_node_in(n, 1);
     bool row = x->type.rank == 1, column = y->type.rank == 1;
-    if (x->type.rank == 0 || y->type.rank == 0) sn_node_fail(n, NULL, "an operand is a scalar");
     if (row) x = sn_emit_aligned(n, x, 1, 2);
     if (column) y = sn_emit_aligned(n, y, 0, 2);
     sn_value *product = sn_emit_matmul(n, x, y, false, false);
@@ -23,7 +22,6 @@ void sn_handle_matmul(sn_node *n) {
 void sn_handle_gemm(sn_node *n) {
     sn_value *a = sn_node_in(n, 0), *b = sn_node_in(n, 1), *c = sn_node_optional(n, 2);
     double alpha = sn_node_float(n, "alpha", 1), beta = sn_node_float(n, "beta", 1);
-    if (a->type.rank != 2 || b->type.rank != 2) sn_node_fail(n, NULL, "its operands are not matrices");
     sn_value *y = sn_emit_matmul(n, a, b, sn_node_int(n, "transA", 0), sn_node_int(n, "transB", 0));
     if (alpha != 1) y = sn_emit_number(n, SN_OP_MUL, y, alpha);
     if (c && beta != 0) y = sn_emit_binary(n, SN_OP_ADD, y, beta == 1 ? c : sn_emit_number(n, SN_OP_MUL, c, beta));
@@ -62,7 +60,7 @@ static term take_diagonal(sn_node *n, term t, int first, int second) {
     return sum_out(n, t, second);
 }
 
-// Ellipsis dims get capital letters from the right, 'Z' for the last, so that they align.
+// Ellipsis dims get the characters 1 … SN_MAX_RANK, the last dim the last one, so that they align from the right.
 static term parse_term(sn_node *n, const char **text, sn_value *value) {
     term t = {.value = value};
     int length = 0, letters = 0, rank = value ? value->type.rank : SN_MAX_RANK;
@@ -73,7 +71,7 @@ static term parse_term(sn_node *n, const char **text, sn_value *value) {
         if (strncmp(*text, "...", 3) == 0) {
             for (int i = rank - letters; i > 0; i--) {
                 if (length >= SN_MAX_RANK) sn_node_fail(n, NULL, "the equation does not fit its operands");
-                t.letters[length++] = (char)(128 - i);
+                t.letters[length++] = (char)(SN_MAX_RANK + 1 - i);
             }
             *text += 2;
         } else if (isalpha((unsigned char)c) && length < SN_MAX_RANK) {
@@ -176,10 +174,10 @@ static term contract(sn_node *n, term a, term b, const char *kept) {
 
 // Without "->": the letters that occur once, in order, after the ellipsis.
 static void implicit_output(const term *terms, int count, const char *equation, char *out) {
-    for (int c = 1; c < 128; c++) {
-        int letter = c < 128 - SN_MAX_RANK ? 0 : c, seen = 0;
-        for (int t = 0; letter && t < count; t++) seen += position(terms[t].letters, (char)letter) >= 0;
-        if (seen) append(out, (char)letter);
+    for (int c = 1; c <= SN_MAX_RANK; c++) {
+        int seen = 0;
+        for (int t = 0; t < count; t++) seen += position(terms[t].letters, (char)c) >= 0;
+        if (seen) append(out, (char)c);
     }
     for (int c = 'A'; c <= 'z'; c++) {
         int seen = 0;
@@ -193,7 +191,7 @@ static void explicit_output(sn_node *n, const term *terms, int count, const char
     for (; *text; text++) {
         if (*text == ' ') continue;
         if (strncmp(text, "...", 3) == 0) {
-            for (int c = 128 - SN_MAX_RANK; c < 128; c++)
+            for (int c = 1; c <= SN_MAX_RANK; c++)
                 for (int t = 0; t < count; t++)
                     if (position(terms[t].letters, (char)c) >= 0 && position(out, (char)c) < 0) append(out, (char)c);
             text += 2;

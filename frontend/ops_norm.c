@@ -133,9 +133,6 @@ void sn_handle_batch_normalization(sn_node *n) {
     sn_dtype dtype = x->type.dtype, wide = statistics_type(dtype);
     int rank = x->type.rank;
     double eps = sn_node_float(n, "epsilon", (double)1e-5f);
-    if (rank < 2) sn_node_fail(n, NULL, "its input has rank %d", rank);
-    for (int i = 1; i < 5; i++)
-        if (sn_node_in(n, i)->type.rank != 1) sn_node_fail(n, NULL, "input %d is not a vector", i);
     // Before opset 14 the number of outputs says in which mode it is.
     bool exported = sn_node_opset(n) < 14 ? sn_node_wants(n, 1) : sn_node_int(n, "training_mode", 0);
     sn_value *wide_x = sn_emit_cast(n, x, wide), *y;
@@ -159,7 +156,6 @@ void sn_handle_instance_normalization(sn_node *n) {
     sn_dtype dtype = x->type.dtype, wide = statistics_type(dtype);
     int64_t axes[SN_MAX_RANK];
     int rank = x->type.rank;
-    if (rank < 3) sn_node_fail(n, NULL, "its input has rank %d", rank);
     for (int i = 2; i < rank; i++) axes[i - 2] = i;
     double eps = sn_node_float(n, "epsilon", (double)1e-5f);
     sn_value *y = normalise(n, sn_emit_cast(n, x, wide), rank - 2, axes, eps);
@@ -174,15 +170,14 @@ void sn_handle_group_normalization(sn_node *n) {
     sn_type type = x->type;
     sn_dtype wide = statistics_type(type.dtype);
     int64_t groups = sn_node_int(n, "num_groups", 0), rest = 1;
-    if (type.rank < 2 || groups < 1 || type.dim[1] % groups)
-        sn_node_fail(n, NULL, "the channels do not divide by num_groups");
+    if (groups < 1 || type.dim[1] % groups) sn_node_fail(n, NULL, "the channels do not divide by num_groups");
     for (int i = 2; i < type.rank; i++) rest *= type.dim[i];
     int64_t per = type.dim[1] / groups, shape[] = {type.dim[0], groups, per * rest};
     sn_value *y = sn_emit_reshape(n, sn_emit_cast(n, x, wide), 3, shape);
     y = normalise(n, y, 1, (int64_t[]){2}, sn_node_float(n, "epsilon", (double)1e-5f));
     scale = sn_emit_cast(n, scale, wide);
     bias = sn_emit_cast(n, bias, wide);
-    if (sn_node_opset(n) < 21 && scale->type.rank == 1 && scale->type.dim[0] == groups) {
+    if (sn_node_opset(n) < 21 && scale->type.dim[0] == groups) {
         y = scale_and_shift(n, y, sn_emit_aligned(n, scale, 1, 3), sn_emit_aligned(n, bias, 1, 3));
         y = sn_emit_reshape(n, y, type.rank, type.dim);
     } else {
@@ -213,8 +208,8 @@ void sn_handle_mean_variance_normalization(sn_node *n) {
     const int64_t *given = sn_node_ints(n, "axes", &count);
     int64_t axes[SN_MAX_RANK];
     if (!given) count = 3;
-    for (int i = 0; i < count && i < SN_MAX_RANK; i++)
-        axes[i] = sn_node_axis(n, given ? given[i] : usual[i], x->type.rank);
+    if (count > x->type.rank) sn_node_fail(n, NULL, "it has %d axes for rank %d", count, x->type.rank);
+    for (int i = 0; i < count; i++) axes[i] = sn_node_axis(n, given ? given[i] : usual[i], x->type.rank);
     sn_value *centred = sn_emit_binary(n, SN_OP_SUB, x, sn_emit_mean(n, x, count, axes));
     sn_value *variance = sn_emit_mean(n, sn_emit_binary(n, SN_OP_MUL, centred, centred), count, axes);
     sn_value *deviation = sn_emit_number(n, SN_OP_ADD, sn_emit_unary(n, SN_OP_SQRT, variance), 1e-9);
@@ -224,9 +219,8 @@ void sn_handle_mean_variance_normalization(sn_node *n) {
 // x / (bias + alpha / size * sum of squares over `size` neighbouring channels)^beta (Krizhevsky et al. 2012)
 void sn_handle_lrn(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *sum = NULL;
-    int64_t size = sn_node_int(n, "size", 0), low[SN_MAX_RANK] = {0}, high[SN_MAX_RANK] = {0};
+    int64_t size = sn_node_int_within(n, "size", 0, 1, 4096), low[SN_MAX_RANK] = {0}, high[SN_MAX_RANK] = {0};
     double alpha = sn_node_float(n, "alpha", (double)0.0001f), beta = sn_node_float(n, "beta", 0.75);
-    if (size < 1 || size > 4096 || x->type.rank < 2) sn_node_fail(n, NULL, "size is %lld", (long long)size);
     low[1] = (size - 1) / 2;
     high[1] = size - 1 - low[1];
     sn_value *squares = sn_emit_pad(n, sn_emit_binary(n, SN_OP_MUL, x, x), low, high, 0);

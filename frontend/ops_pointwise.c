@@ -36,9 +36,8 @@ void sn_handle_bit_shift(sn_node *n) {
 }
 
 void sn_handle_cast(sn_node *n) {
-    int onnx = (int)sn_node_int(n, "to", 0);
-    sn_dtype dtype = sn_dtype_from_onnx(onnx);
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "a cast to ONNX element type %d", onnx);
+    sn_dtype dtype = sn_node_dtype(n, "to", SN_DTYPE_COUNT);
+    if (dtype == SN_DTYPE_COUNT) sn_node_fail(n, NULL, "the attribute to is missing");
     sn_node_out(n, 0, sn_emit_cast(n, sn_node_in(n, 0), dtype));
 }
 
@@ -198,7 +197,7 @@ void sn_handle_identity(sn_node *n) {
         sn_node_out_sequence(n, 0, sn_node_sequence(n, 0));
         return;
     }
-    sn_value *own =
-        n->scope->parent || n->scope->is_function ? NULL : sn_import_unmerged(n->import, n->proto->output[0]);
+    bool outer = !n->scope->parent && !n->scope->is_function && sn_node_wants(n, 0);
+    sn_value *own = outer ? sn_import_unmerged(n->import, n->proto->output[0]) : NULL;
     sn_node_out(n, 0, own ? own : sn_node_in(n, 0));
 }

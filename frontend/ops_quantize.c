@@ -20,7 +20,7 @@ static sn_value *spread(sn_node *n, sn_value *q, sn_type x, int axis, int64_t bl
         k++;
         if (d != axis) continue;
         single[k] = 1, repeated[k] = block;
-        whole[d] *= block;
+        whole[d] = sn_node_times(n, whole[d], block);
         k++;
     }
     if (whole[axis] < x.dim[axis]) sn_node_fail(n, NULL, "blocks do not cover the dim that `axis` names");
@@ -33,11 +33,9 @@ static int axis_of(sn_node *n, sn_type x) {
     return x.rank < 2 && !sn_node_attr(n, "axis") ? 0 : sn_node_axis(n, axis, x.rank ? x.rank : 1);
 }
 
+// 0 stands for the usual type.
 static sn_dtype dtype_attr(sn_node *n, const char *name, sn_dtype otherwise) {
-    int onnx = (int)sn_node_int(n, name, 0);
-    sn_dtype dtype = onnx ? sn_dtype_from_onnx(onnx) : otherwise;
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "ONNX element type %d as %s", onnx, name);
-    return dtype;
+    return sn_node_int(n, name, 0) ? sn_node_dtype(n, name, otherwise) : otherwise;
 }
 
 // Rounds floats (that already are multiples of the scale, shifted) to integers that saturate.
@@ -102,7 +100,7 @@ static sn_value *centred(sn_node *n, sn_value *x, sn_value *zero, bool left) {
 }
 
 static sn_value *product(sn_node *n, sn_value *a, sn_value *a_zero, sn_value *b, sn_value *b_zero) {
-    if (a->type.rank < 2 || b->type.rank < 2) sn_node_unsupported(n, "vectors");
+    if (a->type.rank < 2 || b->type.rank < 2) sn_node_unsupported(n, "vectors"); // QLinearMatMul's may have any rank
     return sn_emit_matmul(n, centred(n, a, a_zero, true), centred(n, b, b_zero, false), false, false);
 }
 

@@ -23,8 +23,7 @@ static sn_value *normal(sn_node *n, sn_type shape) {
 }
 
 static void finish(sn_node *n, sn_value *value, double scale, double offset, sn_dtype otherwise) {
-    sn_dtype dtype = sn_dtype_from_onnx((int)sn_node_int(n, "dtype", sn_dtype_onnx(otherwise)));
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "its element type");
+    sn_dtype dtype = sn_node_dtype(n, "dtype", otherwise);
     value = sn_emit_number(n, SN_OP_ADD, sn_emit_number(n, SN_OP_MUL, value, scale), offset);
     sn_node_out(n, 0, sn_emit_cast(n, value, dtype));
 }
@@ -32,12 +31,8 @@ static void finish(sn_node *n, sn_value *value, double scale, double offset, sn_
 static sn_type stated_shape(sn_node *n) {
     int rank;
     const int64_t *dims = sn_node_ints(n, "shape", &rank);
-    if (!dims || rank > SN_MAX_RANK) sn_node_fail(n, NULL, "its shape is missing or has too many dims");
-    int64_t bytes = 16;
-    for (int i = 0; i < rank; i++)
-        if (dims[i] < 0 || __builtin_mul_overflow(bytes, dims[i], &bytes))
-            sn_node_fail(n, NULL, "its shape is not one");
-    return sn_type_make(SN_F32, rank, dims);
+    if (!dims) sn_node_fail(n, NULL, "its shape is missing");
+    return sn_node_type(n, SN_F32, rank, dims);
 }
 
 // A float type as it is; anything else draws f32.
@@ -74,8 +69,7 @@ void sn_handle_random_normal_like(sn_node *n) {
 // 1 with the probability that the input gives.
 void sn_handle_bernoulli(sn_node *n) {
     sn_value *p = sn_node_in(n, 0);
-    sn_dtype dtype = sn_dtype_from_onnx((int)sn_node_int(n, "dtype", sn_dtype_onnx(p->type.dtype)));
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "its element type");
+    sn_dtype dtype = sn_node_dtype(n, "dtype", p->type.dtype);
     sn_value *drawn = sn_emit_binary(n, SN_OP_LESS, uniform(n, p->type), sn_emit_cast(n, p, SN_F32));
     sn_node_out(n, 0, sn_emit_cast(n, drawn, dtype));
 }

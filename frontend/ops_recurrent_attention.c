@@ -5,10 +5,12 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_STEPS = 4096 };
+
 // [B, T, heads * D] as [B, heads, T, D].
 static sn_value *split_heads(sn_node *n, sn_value *x, int64_t heads) {
-    if (x->type.rank != 3 || heads <= 0 || x->type.dim[2] % heads != 0)
-        sn_node_fail(n, NULL, "the last dim does not divide into %d heads", (int)heads);
+    if (heads <= 0 || x->type.dim[2] % heads != 0)
+        sn_node_fail(n, NULL, "the last dim does not divide into %lld heads", (long long)heads);
     int64_t dims[] = {x->type.dim[0], x->type.dim[1], heads, x->type.dim[2] / heads};
     return sn_emit_transpose(n, sn_emit_reshape(n, x, 4, dims), (int64_t[]){0, 2, 1, 3});
 }
@@ -18,7 +20,7 @@ static sn_value *repeat_heads(sn_node *n, sn_value *x, int64_t times) {
     if (times == 1) return x;
     const int64_t *d = x->type.dim;
     int64_t apart[] = {d[0], d[1], 1, d[2], d[3]}, stretched[] = {d[0], d[1], times, d[2], d[3]};
-    int64_t joined[] = {d[0], d[1] * times, d[2], d[3]};
+    int64_t joined[] = {d[0], sn_node_times(n, d[1], times), d[2], d[3]};
     x = sn_emit_broadcast(n, sn_emit_reshape(n, x, 5, apart), 5, stretched);
     return sn_emit_reshape(n, x, 4, joined);
 }
@@ -66,7 +68,7 @@ void sn_handle_linear_attention(sn_node *n) {
     if (r.gated) r.decay = split_heads(n, in_f32(n, 4), kv_heads); // a number per head is one of size 1
     if (r.delta) {
         sn_value *beta = in_f32(n, 5);
-        r.beta = split_heads(n, beta, beta->type.rank == 3 ? beta->type.dim[2] : 1);
+        r.beta = split_heads(n, beta, beta->type.dim[2]);
     }
     int64_t batch = r.key->type.dim[0], steps = r.key->type.dim[2], d_k = r.key->type.dim[3],
             d_v = r.value->type.dim[3];
@@ -80,12 +82,12 @@ void sn_handle_linear_attention(sn_node *n) {
     } else {
         state = sn_emit_splat(n, sn_type_make(SN_F32, 4, (int64_t[]){batch, kv_heads, d_k, d_v}), 0);
     }
+    if (steps < 1 || steps > MOST_STEPS) sn_node_unsupported(n, "a sequence of %lld steps", (long long)steps);
     sn_value **outputs = SN_NEW_N(sn_node_arena(n), sn_value *, steps + 1);
     for (int64_t t = 0; t < steps; t++) outputs[t] = advance(n, &r, t, &state);
-    if (steps == 0) sn_node_unsupported(n, "an empty sequence");
     sn_value *y = sn_emit_concat(n, (int)steps, outputs, 2); // [B, Hq, T, Dv]
     y = sn_emit_transpose(n, y, (int64_t[]){0, 2, 1, 3});
-    y = sn_emit_reshape(n, y, 3, (int64_t[]){batch, steps, q_heads * d_v});
+    y = sn_emit_reshape(n, y, 3, (int64_t[]){batch, steps, sn_node_times(n, q_heads, d_v)});
     sn_node_out(n, 0, sn_emit_cast(n, y, dtype));
     sn_node_out(n, 1, sn_emit_cast(n, state, state_dtype));
 }
@@ -94,8 +96,7 @@ void sn_handle_linear_attention(sn_node *n) {
 void sn_handle_causal_conv_with_state(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *weight = sn_node_in(n, 1), *bias = sn_node_optional(n, 2);
     const char *activation = sn_node_string(n, "activation", "none");
-    if (x->type.rank != 3 || weight->type.rank != 3 || weight->type.dim[1] != 1)
-        sn_node_fail(n, NULL, "input and weights need three dims, the weights one channel");
+    if (weight->type.dim[1] != 1) sn_node_fail(n, NULL, "the weights need one channel");
     int64_t batch = x->type.dim[0], channels = x->type.dim[1], past = weight->type.dim[2] - 1, one = 1;
     sn_value *state = sn_node_optional(n, 3);
     if (!state) state = sn_emit_splat(n, sn_type_make(x->type.dtype, 3, (int64_t[]){batch, channels, past}), 0);
@@ -121,17 +122,15 @@ static sn_value *modified(sn_node *n, const char *name, sn_value *x) {
 
 void sn_handle_flex_attention(sn_node *n) {
     sn_value *q = sn_node_in(n, 0), *k = sn_node_in(n, 1), *v = sn_node_in(n, 2);
-    if (q->type.rank != 4 || k->type.rank != 4 || v->type.rank != 4 || k->type.dim[1] == 0 ||
-        q->type.dim[1] % k->type.dim[1] != 0)
-        sn_node_fail(n, NULL, "query, key and value need four dims, and heads that divide");
+    if (k->type.dim[1] == 0 || q->type.dim[1] % k->type.dim[1] != 0)
+        sn_node_fail(n, NULL, "the heads of query and key do not divide");
     int64_t group = q->type.dim[1] / k->type.dim[1];
     k = repeat_heads(n, k, group);
     v = repeat_heads(n, v, group);
     double scale = sn_node_attr(n, "scale") ? sn_node_float(n, "scale", 0) : 1 / sqrt((double)q->type.dim[3]);
-    int precision = (int)sn_node_int(n, "softmax_precision", 0);
     sn_dtype dtype = q->type.dtype, compute = sn_dtype_bytes(dtype) < 4 ? SN_F32 : dtype;
-    if (precision) compute = sn_dtype_from_onnx(precision);
-    if (compute == SN_DTYPE_COUNT || !sn_dtype_is_float(compute)) sn_node_unsupported(n, "this softmax_precision");
+    if (sn_node_int(n, "softmax_precision", 0)) compute = sn_node_dtype(n, "softmax_precision", compute);
+    if (!sn_dtype_is_float(compute)) sn_node_unsupported(n, "this softmax_precision");
     q = sn_emit_number(n, SN_OP_MUL, q, sqrt(scale));
     k = sn_emit_number(n, SN_OP_MUL, k, sqrt(scale));
     sn_value *scores = sn_emit_cast(n, sn_emit_matmul(n, q, k, false, true), compute);

@@ -90,7 +90,7 @@ void sn_handle_reduce_log_sum_exp(sn_node *n) {
 
 void sn_handle_cumulate(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
-    int axis = sn_node_axis(n, (int64_t)sn_node_known_number(n, 1, 0), x->type.rank);
+    int axis = sn_node_axis(n, sn_node_known_int(n, 1, 0), x->type.rank);
     sn_attr attrs[] = {sn_attr_int("axis", axis), sn_attr_int("exclusive", sn_node_int(n, "exclusive", 0)),
                        sn_attr_int("reverse", sn_node_int(n, "reverse", 0))};
     sn_node_out(n, 0, sn_emit(n, sn_node_kind(n), 1, &x, 3, attrs, NULL)->results[0]);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#define LARGEST_DIM 1e9
+
 typedef struct resize {
     const char *mode, *coordinates, *nearest;
     bool antialias, exclude_outside;
@@ -36,7 +38,9 @@ static int64_t clamp(int64_t value, int64_t size) {
     return value < 0 ? 0 : value >= size ? size - 1 : value;
 }
 
-static int64_t nearest_of(sn_node *n, const resize *r, double x) {
+// The index of the element at x, not yet clamped. A region may lie anywhere: far outside is as good as just outside.
+static int64_t nearest_of(sn_node *n, const resize *r, double x, int64_t size) {
+    x = fmin(fmax(x, -1), (double)size);
     if (strcmp(r->nearest, "round_prefer_floor") == 0) return (int64_t)ceil(x - 0.5);
     if (strcmp(r->nearest, "round_prefer_ceil") == 0) return (int64_t)floor(x + 0.5);
     if (strcmp(r->nearest, "floor") == 0) return (int64_t)floor(x);
@@ -59,6 +63,7 @@ static double cubic(double d, double a) {
 static void fill_row(const resize *r, const axis_plan *a, double x, double *row) {
     bool is_cubic = strcmp(r->mode, "cubic") == 0;
     double shrink = r->antialias && a->scale < 1 ? a->scale : 1, reach = (is_cubic ? 2 : 1) / shrink, sum = 0;
+    x = fmin(fmax(x, -reach - 1), (double)a->in + reach); // far outside is as good as just outside
     int64_t first = (int64_t)floor(x - reach) + 1, last = (int64_t)ceil(x + reach) - 1;
     for (int64_t j = first; j <= last; j++) {
         double d = ((double)j - x) * shrink, weight = is_cubic ? cubic(d, r->cubic_a) : triangle(d);
@@ -87,11 +92,9 @@ static sn_value *multiply(sn_node *n, sn_value *x, int axis, sn_value *matrix) {
 }
 
 static sn_value *interpolate(sn_node *n, const resize *r, const axis_plan *a, sn_value *x, int axis) {
-    double *row = SN_NEW_N(sn_node_arena(n), double, a->in);
     sn_type type = sn_type_make(x->type.dtype, 2, (int64_t[]){a->out, a->in});
-    if ((double)a->out * (double)a->in > 1e8)
-        sn_node_unsupported(n, "a matrix of %lld x %lld weights", (long long)a->out, (long long)a->in);
-    void *data = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1);
+    void *data = sn_node_table(n, type);
+    double *row = sn_node_table(n, sn_type_make(SN_F64, 1, &a->in));
     for (int64_t i = 0; i < a->out; i++) {
         memset(row, 0, sizeof *row * (size_t)a->in);
         fill_row(r, a, source_of(n, r, a, i), row);
@@ -101,14 +104,14 @@ static sn_value *interpolate(sn_node *n, const resize *r, const axis_plan *a, sn
 }
 
 static sn_value *pick_nearest(sn_node *n, const resize *r, const axis_plan *a, sn_value *x, int axis) {
-    int64_t *index = SN_NEW_N(sn_node_arena(n), int64_t, a->out + 1);
-    for (int64_t i = 0; i < a->out; i++) index[i] = clamp(nearest_of(n, r, source_of(n, r, a, i)), a->in);
+    int64_t *index = sn_node_table(n, sn_type_make(SN_I64, 1, &a->out));
+    for (int64_t i = 0; i < a->out; i++) index[i] = clamp(nearest_of(n, r, source_of(n, r, a, i), a->in), a->in);
     return sn_emit_gather(n, x, sn_node_constant_ints(n, 1, &a->out, index), axis);
 }
 
 // Elements that tf_crop_and_resize takes from outside the image.
 static sn_value *extrapolate(sn_node *n, const resize *r, const axis_plan *a, sn_value *y, int axis) {
-    uint8_t *outside = SN_NEW_N(sn_node_arena(n), uint8_t, a->out + 1);
+    uint8_t *outside = sn_node_table(n, sn_type_make(SN_BOOL, 1, &a->out));
     for (int64_t i = 0; i < a->out; i++) {
         double x = source_of(n, r, a, i);
         outside[i] = x < 0 || x > (double)(a->in - 1);
@@ -138,7 +141,9 @@ static void keep_ratio(sn_node *n, int count, axis_plan *plans) {
     for (int i = 1; i < count; i++)
         if (larger ? plans[i].scale > scale : plans[i].scale < scale) scale = plans[i].scale;
     for (int i = 0; i < count; i++) {
-        plans[i].out = (int64_t)floor(scale * (double)plans[i].in + 0.5);
+        double size = floor(scale * (double)plans[i].in + 0.5);
+        if (!(size >= 1 && size < LARGEST_DIM)) sn_node_fail(n, NULL, "a dim cannot be resized to %g", size);
+        plans[i].out = (int64_t)size;
         plans[i].scale = scale;
     }
 }
@@ -153,7 +158,7 @@ static void plan_axes(sn_node *n, const sn_value *x, int scales_input, int count
         axis_plan *a = &plans[i];
         a->in = x->type.dim[axes[i]];
         double size = scales ? floor((double)a->in * scales[i]) : sizes[i];
-        if (a->in < 1 || !(size >= 1 && size < 1e9))
+        if (a->in < 1 || !(size >= 1 && size < LARGEST_DIM))
             sn_node_fail(n, NULL, "dim %d cannot be resized to %g", axes[i], size);
         a->out = (int64_t)size;
         a->scale = scales ? scales[i] : size / (double)a->in;

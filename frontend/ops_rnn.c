@@ -109,8 +109,6 @@ static bool lengths_are_whole(sn_node *n, sn_value *lengths, int64_t steps) {
 static layer read_layer(sn_node *n, int gates, int per_direction) {
     layer l = {.x = sn_node_in(n, 0), .gates = gates, .per_direction = per_direction};
     sn_value *w = sn_node_in(n, 1), *r = sn_node_in(n, 2);
-    if (l.x->type.rank != 3 || w->type.rank != 3 || r->type.rank != 3)
-        sn_node_fail(n, NULL, "its inputs do not have 3 dims");
     if (sn_node_int(n, "layout", 0)) l.x = sn_emit_transpose(n, l.x, (int64_t[]){1, 0, 2});
     const char *direction = sn_node_string(n, "direction", "forward");
     l.directions = strcmp(direction, "bidirectional") == 0 ? 2 : 1;
@@ -134,7 +132,6 @@ static layer read_layer(sn_node *n, int gates, int per_direction) {
 static sn_value *initial_state(sn_node *n, const layer *l, int input, int index) {
     sn_value *state = sn_node_optional(n, input);
     if (!state) return sn_emit_splat(n, sn_type_make(l->x->type.dtype, 2, (int64_t[]){l->batch, l->hidden}), 0);
-    if (state->type.rank != 3) sn_node_fail(n, NULL, "input %d does not have 3 dims", input);
     if (sn_node_int(n, "layout", 0)) state = sn_emit_transpose(n, state, (int64_t[]){1, 0, 2});
     return part(n, state, index);
 }

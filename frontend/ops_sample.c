@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_CORNERS = 64 };
+
 typedef enum padding { ZEROS, BORDER, REFLECTION } padding;
 
 // One spatial dim of a sampled image, and where along it the samples lie ([N, samples], in pixels).
@@ -122,8 +124,7 @@ void sn_handle_grid_sample(sn_node *n) {
     sampler s = {.n = n, .rank = x->type.rank - 2, .align = sn_node_int(n, "align_corners", 0)};
     s.taps = taps_of_mode(n);
     s.padding = padding_of(n);
-    if (s.rank < 1 || grid->type.rank != s.rank + 2 || grid->type.dim[s.rank + 1] != s.rank ||
-        grid->type.dim[0] != x->type.dim[0])
+    if (grid->type.rank != s.rank + 2 || grid->type.dim[s.rank + 1] != s.rank || grid->type.dim[0] != x->type.dim[0])
         sn_node_fail(n, NULL, "the grid does not match the image");
     int64_t samples = 1, pixels = 1, out[SN_MAX_RANK] = {x->type.dim[0], x->type.dim[1]};
     for (int d = s.rank - 1; d >= 0; d--) {
@@ -145,6 +146,7 @@ void sn_handle_grid_sample(sn_node *n) {
     sn_value *sum = NULL;
     int corners = 1;
     for (int d = 0; d < s.rank; d++) corners *= s.taps;
+    if (corners > MOST_CORNERS) sn_node_unsupported(n, "%d pixels for each sample", corners);
     for (int corner = 0; corner < corners; corner++) {
         sn_value *part = sample_corner(&s, corner);
         sum = sum ? sn_emit_binary(n, SN_OP_ADD, sum, part) : part;
@@ -159,12 +161,13 @@ void sn_handle_affine_grid(sn_node *n) {
     const int64_t *size = sn_node_known_ints(n, 1, &count);
     int rank = count - 2;
     bool align = sn_node_int(n, "align_corners", 0);
-    if (theta->type.rank != 3 || rank < 1 || theta->type.dim[1] != rank || theta->type.dim[2] != rank + 1)
+    if (rank < 1 || theta->type.dim[1] != rank || theta->type.dim[2] != rank + 1)
         sn_node_fail(n, NULL, "theta does not match the size");
+    sn_type image = sn_node_type(n, theta->type.dtype, count, size);
     int64_t pixels = 1, out[SN_MAX_RANK] = {theta->type.dim[0]};
-    for (int d = 0; d < rank; d++) pixels *= out[1 + d] = size[2 + d];
+    for (int d = 0; d < rank; d++) pixels *= out[1 + d] = image.dim[2 + d];
     sn_type type = sn_type_make(theta->type.dtype, 2, (int64_t[]){pixels, rank + 1});
-    void *data = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1);
+    void *data = sn_node_table(n, type);
     for (int64_t p = 0; p < pixels; p++) {
         int64_t rest = p;
         for (int d = rank - 1; d >= 0; rest /= size[2 + d], d--) {
@@ -185,14 +188,17 @@ void sn_handle_col2im(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int rank, kernel_rank;
     const int64_t *image = sn_node_known_ints(n, 1, &rank), *block = sn_node_known_ints(n, 2, &kernel_rank);
-    if (rank != kernel_rank || rank + 2 > SN_MAX_RANK || x->type.rank != 3)
+    if (rank != kernel_rank || rank + 2 > SN_MAX_RANK)
         sn_node_fail(n, NULL, "image, block and input do not go together");
-    int64_t strides[SN_MAX_RANK], dilations[SN_MAX_RANK], pads[2 * SN_MAX_RANK], taps = 1;
-    sn_node_list(n, "strides", rank, 1, strides);
-    sn_node_list(n, "dilations", rank, 1, dilations);
-    sn_node_list(n, "pads", 2 * rank, 0, pads);
-    for (int d = 0; d < rank; d++) taps *= block[d];
-    int64_t batch = x->type.dim[0], channels = taps ? x->type.dim[1] / taps : 0;
+    int64_t strides[SN_MAX_RANK], dilations[SN_MAX_RANK], pads[2 * SN_MAX_RANK];
+    sn_node_list(n, "strides", rank, 1, 1, strides);
+    sn_node_list(n, "dilations", rank, 1, 1, dilations);
+    sn_node_list(n, "pads", 2 * rank, 0, 0, pads);
+    int64_t taps = sn_type_count(sn_node_type(n, x->type.dtype, rank, block));
+    sn_node_type(n, x->type.dtype, rank, image);
+    if (taps < 1 || taps > INT32_MAX || x->type.dim[1] % taps)
+        sn_node_fail(n, NULL, "dim 1 of its input does not divide into blocks of %lld", (long long)taps);
+    int64_t batch = x->type.dim[0], channels = x->type.dim[1] / taps;
     int64_t dims[SN_MAX_RANK] = {batch * channels, taps}, weights[SN_MAX_RANK] = {taps, 1};
     int64_t out[SN_MAX_RANK] = {batch * channels, 1}, whole[SN_MAX_RANK] = {batch, channels};
     for (int d = 0; d < rank; d++) {
@@ -204,7 +210,7 @@ void sn_handle_col2im(sn_node *n) {
     }
     sn_type weight = sn_type_make(x->type.dtype, rank + 2, weights),
             result = sn_type_make(x->type.dtype, rank + 2, out);
-    void *identity = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(weight) + 1);
+    void *identity = sn_node_table(n, weight);
     for (int64_t t = 0; t < taps; t++) sn_store_f64(weight.dtype, identity, t * taps + t, 1);
     sn_attr attrs[] = {sn_attr_ints("strides", strides, rank), sn_attr_ints("pads", pads, 2 * rank),
                        sn_attr_ints("dilations", dilations, rank)};

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { MOST_ITEMS = 1 << 20 };
+
 static sn_tensor_sequence *new_sequence(sn_node *n, int count) {
     sn_tensor_sequence *s = SN_NEW(sn_node_arena(n), sn_tensor_sequence);
     s->count = count;
@@ -10,10 +12,11 @@ static sn_tensor_sequence *new_sequence(sn_node *n, int count) {
     return s;
 }
 
-static int position(sn_node *n, int input, int otherwise, int limit) {
-    int64_t at = (int64_t)sn_node_known_number(n, input, otherwise);
-    if (at < 0) at += limit;
-    if (at < 0 || at >= limit) sn_node_fail(n, NULL, "position %lld is outside the sequence", (long long)at);
+// A position of `count` items, or the one behind the last when `end`; negative ones count from there.
+static int position(sn_node *n, int input, int64_t otherwise, int count, bool end) {
+    int64_t at = sn_node_known_int(n, input, otherwise);
+    if (at < 0) at += count;
+    if (at < 0 || at >= count + end) sn_node_fail(n, NULL, "position %lld is outside the sequence", (long long)at);
     return (int)at;
 }
 
@@ -27,7 +30,9 @@ void sn_handle_split_to_sequence(sn_node *n) {
     bool keepdims = sizes || sn_node_int(n, "keepdims", 1);
     if (scalar) chunk = sizes[0];
     if (chunk < 1) sn_node_fail(n, NULL, "it splits into chunks of %lld", (long long)chunk);
-    int parts = sizes && !scalar ? count : (int)((size + chunk - 1) / chunk);
+    int64_t chunks = size / chunk + (size % chunk != 0);
+    if (chunks > MOST_ITEMS) sn_node_unsupported(n, "a sequence of %lld items", (long long)chunks);
+    int parts = sizes && !scalar ? count : (int)chunks;
     sn_tensor_sequence *s = new_sequence(n, parts);
     for (int i = 0; i < parts; i++) {
         int64_t part = sizes && !scalar ? sizes[i] : chunk < size - start ? chunk : size - start;
@@ -46,7 +51,7 @@ void sn_handle_split_to_sequence(sn_node *n) {
 
 void sn_handle_sequence_at(sn_node *n) {
     const sn_tensor_sequence *s = sn_node_sequence(n, 0);
-    sn_node_out(n, 0, s->items[position(n, 1, 0, s->count)]);
+    sn_node_out(n, 0, s->items[position(n, 1, 0, s->count, false)]);
 }
 
 void sn_handle_sequence_construct(sn_node *n) {
@@ -66,8 +71,7 @@ void sn_handle_sequence_length(sn_node *n) {
 
 void sn_handle_sequence_insert(sn_node *n) {
     const sn_tensor_sequence *s = sn_node_sequence(n, 0);
-    int at = sn_node_has(n, 2) ? position(n, 2, 0, s->count + 1) : s->count;
-    if (sn_node_has(n, 2) && sn_node_known_number(n, 2, 0) < 0) at--; // negative positions count from the last item
+    int at = position(n, 2, s->count, s->count, true);
     sn_tensor_sequence *out = new_sequence(n, s->count + 1);
     for (int i = 0; i < out->count; i++) out->items[i] = i == at ? sn_node_in(n, 1) : s->items[i > at ? i - 1 : i];
     sn_node_out_sequence(n, 0, out);
@@ -75,7 +79,7 @@ void sn_handle_sequence_insert(sn_node *n) {
 
 void sn_handle_sequence_erase(sn_node *n) {
     const sn_tensor_sequence *s = sn_node_sequence(n, 0);
-    int at = position(n, 1, s->count - 1, s->count);
+    int at = position(n, 1, -1, s->count, false);
     sn_tensor_sequence *out = new_sequence(n, s->count - 1);
     for (int i = 0; i < out->count; i++) out->items[i] = s->items[i >= at ? i + 1 : i];
     sn_node_out_sequence(n, 0, out);

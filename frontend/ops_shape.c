@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { MOST_PARTS = 1 << 20 };
+
 void sn_handle_reshape(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int rank, open = -1;
@@ -56,8 +58,9 @@ void sn_handle_unsqueeze(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int count, from = 0;
     const int64_t *axes = sn_node_ints_or_input(n, "axes", 1, &count);
+    if (count > SN_MAX_RANK - x->type.rank)
+        sn_node_unsupported(n, "%d dims more than %d, where %d is the most", count, x->type.rank, SN_MAX_RANK);
     int rank = x->type.rank + count;
-    if (rank > SN_MAX_RANK) sn_node_unsupported(n, "rank %d, where %d is the most", rank, SN_MAX_RANK);
     bool added[SN_MAX_RANK] = {0};
     for (int i = 0; i < count; i++) {
         int axis = sn_node_axis(n, axes[i], rank);
@@ -97,7 +100,7 @@ void sn_handle_split(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int axis = sn_node_axis(n, sn_node_int(n, "axis", 0), x->type.rank), count;
     const int64_t *sizes = sn_node_ints_or_input(n, "split", 1, &count);
-    int parts = sizes ? count : (int)sn_node_int(n, "num_outputs", sn_node_outputs(n));
+    int parts = sizes ? count : (int)sn_node_int_within(n, "num_outputs", sn_node_outputs(n), 1, MOST_PARTS);
     if (parts < 1 || parts < sn_node_outputs(n)) sn_node_fail(n, NULL, "it has more outputs than parts");
     int64_t size = x->type.dim[axis], chunk = (size + parts - 1) / parts, start = 0;
     for (int i = 0; i < parts; i++) {
@@ -124,11 +127,11 @@ static void slice_dim(sn_node *n, int64_t size, int64_t start, int64_t end, int6
     if (step > 0) {
         *from = clamp(start, 0, size);
         end = clamp(end, 0, size);
-        *count = end > *from ? (end - *from + step - 1) / step : 0;
+        *count = end > *from ? (end - *from - 1) / step + 1 : 0;
     } else {
         *from = clamp(start, 0, size ? size - 1 : 0);
         end = clamp(end, -1, size);
-        *count = size && *from > end ? (*from - end + -step - 1) / -step : 0;
+        *count = size && *from > end ? (*from - end - 1) / -step + 1 : 0;
     }
     if (*count == 0) *from = 0;
 }
@@ -152,6 +155,7 @@ void sn_handle_slice(sn_node *n) {
         int axis = axes ? sn_node_axis(n, axes[i], rank) : i;
         by[axis] = steps ? steps[i] : 1;
         slice_dim(n, x->type.dim[axis], starts[i], ends[i], by[axis], &from[axis], &sizes[axis]);
+        if (sizes[axis] <= 1) by[axis] = 1; // not taken, and may be anything
     }
     sn_node_out(n, 0, sn_emit_slice(n, x, from, by, sizes));
 }
@@ -192,7 +196,7 @@ void sn_handle_tile(sn_node *n) {
 static sn_value *padding_part(sn_node *n, sn_value *x, const char *mode, int axis, int64_t width, bool low) {
     int64_t size = x->type.dim[axis];
     sn_type type = sn_type_make(SN_I64, 1, &width);
-    int64_t start, step;
+    int64_t start, step, *index = sn_node_table(n, type);
     if (strcmp(mode, "edge") == 0) {
         start = low ? 0 : size - 1;
         step = 0;
@@ -203,7 +207,6 @@ static sn_value *padding_part(sn_node *n, sn_value *x, const char *mode, int axi
         start = low ? width : size - 2;
         step = -1;
     }
-    int64_t *index = SN_NEW_N(sn_node_arena(n), int64_t, width + 1);
     for (int64_t i = 0; i < width; i++) {
         int64_t at = start + i * step;
         int64_t period = strcmp(mode, "reflect") == 0 ? 2 * (size - 1) : size;
@@ -260,7 +263,9 @@ void sn_handle_pad(sn_node *n) {
         int axis = axes ? sn_node_axis(n, axes[i], rank) : i;
         low[axis] = pads[i];
         high[axis] = pads[covered + i];
-        if (low[axis] > INT32_MAX || high[axis] > INT32_MAX) sn_node_fail(n, NULL, "a pad is out of range");
+        if (pads[i] < -SN_MAX_ELEMENTS || pads[i] > SN_MAX_ELEMENTS || pads[covered + i] < -SN_MAX_ELEMENTS ||
+            pads[covered + i] > SN_MAX_ELEMENTS)
+            sn_node_fail(n, NULL, "a pad is out of range");
     }
     x = cut(n, x, low, high);
     if (strcmp(mode, "constant") == 0) {
@@ -277,9 +282,8 @@ void sn_handle_pad(sn_node *n) {
 void sn_handle_trilu(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int rank = x->type.rank;
-    if (rank < 2) sn_node_fail(n, NULL, "its input has rank %d", rank);
     bool upper = sn_node_int(n, "upper", 1);
-    int64_t k = (int64_t)sn_node_known_number(n, 1, 0);
+    int64_t k = sn_node_known_int(n, 1, 0);
     sn_type plane = sn_type_make(SN_I64, 2, x->type.dim + rank - 2);
     sn_value *rows = sn_emit_iota(n, plane, 0, k, 1), *columns = sn_emit_iota(n, plane, 1, 0, 1);
     sn_value *kept = sn_emit_binary(n, upper ? SN_OP_GREATER_EQUAL : SN_OP_LESS_EQUAL, columns, rows);
@@ -287,9 +291,7 @@ void sn_handle_trilu(sn_node *n) {
 }
 
 static int64_t block_size(sn_node *n, const sn_value *x, int64_t *dims) {
-    int64_t block = sn_node_int(n, "blocksize", 0);
-    if (x->type.rank != 4) sn_node_fail(n, NULL, "its input has rank %d, not 4", x->type.rank);
-    if (block < 1 || block > 1 << 20) sn_node_fail(n, NULL, "blocksize is %lld", (long long)block);
+    int64_t block = sn_node_int_within(n, "blocksize", 0, 1, 1 << 20);
     memcpy(dims, x->type.dim, 4 * sizeof *dims);
     return block;
 }
@@ -304,7 +306,8 @@ void sn_handle_depth_to_space(sn_node *n) {
     static const int64_t depth_perm[] = {0, 3, 4, 1, 5, 2}, column_perm[] = {0, 1, 4, 2, 5, 3};
     sn_value *cut_up = sn_emit_reshape(n, x, 6, crd ? column_first : depth_first);
     sn_value *moved = sn_emit_transpose(n, cut_up, crd ? column_perm : depth_perm);
-    sn_node_out(n, 0, sn_emit_reshape(n, moved, 4, (int64_t[]){d[0], c, d[2] * b, d[3] * b}));
+    sn_node_out(
+        n, 0, sn_emit_reshape(n, moved, 4, (int64_t[]){d[0], c, sn_node_times(n, d[2], b), sn_node_times(n, d[3], b)}));
 }
 
 void sn_handle_space_to_depth(sn_node *n) {
@@ -313,7 +316,8 @@ void sn_handle_space_to_depth(sn_node *n) {
     if (d[2] % b || d[3] % b) sn_node_fail(n, NULL, "the image does not divide by the block's size");
     sn_value *cut_up = sn_emit_reshape(n, x, 6, (int64_t[]){d[0], d[1], d[2] / b, b, d[3] / b, b});
     sn_value *moved = sn_emit_transpose(n, cut_up, (int64_t[]){0, 3, 5, 1, 2, 4});
-    sn_node_out(n, 0, sn_emit_reshape(n, moved, 4, (int64_t[]){d[0], d[1] * b * b, d[2] / b, d[3] / b}));
+    sn_node_out(n, 0,
+                sn_emit_reshape(n, moved, 4, (int64_t[]){d[0], sn_node_times(n, d[1], b * b), d[2] / b, d[3] / b}));
 }
 
 void sn_handle_center_crop_pad(sn_node *n) {
@@ -324,8 +328,8 @@ void sn_handle_center_crop_pad(sn_node *n) {
     if (count != (axes ? n_axes : rank)) sn_node_fail(n, NULL, "shape and axes have different lengths");
     for (int i = 0; i < count; i++) {
         int axis = axes ? sn_node_axis(n, axes[i], rank) : i;
-        int64_t size = x->type.dim[axis], more = shape[i] - size;
-        if (shape[i] < 0 || shape[i] > INT32_MAX) sn_node_fail(n, NULL, "a dim is out of range");
+        if (shape[i] < 0 || shape[i] > SN_MAX_ELEMENTS) sn_node_fail(n, NULL, "a dim is out of range");
+        int64_t more = shape[i] - x->type.dim[axis];
         if (more < 0) x = sn_emit_part(n, x, axis, -more / 2, shape[i]);
         if (more > 0) {
             low[axis] = more / 2;

@@ -14,7 +14,7 @@ typedef struct signal {
 static sn_value *wave(sn_node *n, sn_dtype dtype, int64_t from, int64_t to, int64_t period, double scale,
                       double (*f)(double)) {
     sn_type type = sn_type_make(dtype, 2, (int64_t[]){from, to});
-    sn_tensor matrix = {type, sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1)};
+    sn_tensor matrix = {type, sn_node_table(n, type)};
     for (int64_t i = 0; i < from; i++)
         for (int64_t k = 0; k < to; k++) {
             double turn = (double)(i * k % period) / (double)period; // exact for long signals too
@@ -45,7 +45,7 @@ static sn_value *transform_half(sn_node *n, signal x, int64_t length) {
     sn_dtype dtype = x.real->type.dtype;
     int64_t bins = x.real->type.dim[1];
     sn_type type = sn_type_make(dtype, 2, (int64_t[]){1, bins});
-    void *weights = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1);
+    void *weights = sn_node_table(n, type);
     for (int64_t k = 0; k < bins; k++) sn_store_f64(dtype, weights, k, k == 0 || 2 * k == length ? 1 : 2);
     sn_value *weight = sn_node_constant(n, type, weights);
     x.real = sn_emit_binary(n, SN_OP_MUL, x.real, weight);
@@ -65,7 +65,8 @@ static sn_value *fit(sn_node *n, sn_value *x, int axis, int64_t length) {
 // The DFT of x [..., 1 or 2] along `axis`, with the real and imaginary parts in the last dim.
 static sn_value *dft(sn_node *n, sn_value *x, int axis, int64_t length, bool inverse, bool onesided) {
     int rank = x->type.rank, last = rank - 1;
-    if (length <= 0) sn_node_fail(n, NULL, "the length of the transform is not positive");
+    if (length < 1 || length > SN_MAX_ELEMENTS)
+        sn_node_fail(n, NULL, "the length of the transform is %lld", (long long)length);
     bool half = inverse && onesided; // from a half spectrum to a real signal
     x = fit(n, x, axis, half ? length / 2 + 1 : length);
     int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK], moved[SN_MAX_RANK], parts = x->type.dim[last], rows = 1;
@@ -96,22 +97,21 @@ void sn_handle_dft(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int rank = x->type.rank;
     bool inverse = sn_node_int(n, "inverse", 0), onesided = sn_node_int(n, "onesided", 0);
-    int64_t axis = sn_node_opset(n) < 20 ? sn_node_int(n, "axis", 1) : (int64_t)sn_node_known_number(n, 2, -2);
+    int64_t axis = sn_node_opset(n) < 20 ? sn_node_int(n, "axis", 1) : sn_node_known_int(n, 2, -2);
     int at = sn_node_axis(n, axis, rank);
-    if (rank < 2 || at == rank - 1) sn_node_fail(n, NULL, "the last dim holds the parts of complex numbers");
+    if (at == rank - 1) sn_node_fail(n, NULL, "the last dim holds the parts of complex numbers");
     int64_t size = x->type.dim[at], otherwise = inverse && onesided ? 2 * (size - 1) : size;
-    int64_t length = (int64_t)sn_node_known_number(n, 1, (double)otherwise);
+    int64_t length = sn_node_known_int(n, 1, otherwise);
     sn_node_out(n, 0, dft(n, x, at, length, inverse, onesided));
 }
 
 void sn_handle_stft(sn_node *n) {
     sn_value *x = sn_node_in(n, 0), *window = sn_node_optional(n, 2);
-    if (x->type.rank != 3) sn_node_fail(n, NULL, "the signal has %d dims, not 3", x->type.rank);
-    int64_t step = (int64_t)sn_node_known_number(n, 1, 1), size = x->type.dim[1];
-    int64_t length = (int64_t)sn_node_known_number(n, 3, (double)(window ? window->type.dim[0] : size));
+    int64_t step = sn_node_known_int(n, 1, 1), size = x->type.dim[1];
+    int64_t length = sn_node_known_int(n, 3, window ? window->type.dim[0] : size);
     if (step <= 0 || length <= 0 || length > size) sn_node_fail(n, NULL, "frames do not fit into the signal");
     int64_t frames = 1 + (size - length) / step;
-    int64_t *at = SN_NEW_N(sn_node_arena(n), int64_t, frames * length);
+    int64_t *at = sn_node_table(n, sn_type_make(SN_I64, 2, (int64_t[]){frames, length}));
     for (int64_t i = 0; i < frames * length; i++) at[i] = i / length * step + i % length;
     sn_value *indices = sn_node_constant_ints(n, 2, (int64_t[]){frames, length}, at);
     sn_value *framed = sn_emit_gather(n, x, indices, 1); // [batch, frames, length, parts]
@@ -121,13 +121,12 @@ void sn_handle_stft(sn_node *n) {
 
 // A window sum over j of coefficient[j] cos(2 pi j i / N), with N one less when it is symmetric.
 static void window(sn_node *n, const double coefficients[3]) {
-    int64_t size = (int64_t)sn_node_known_number(n, 0, 0);
-    sn_dtype dtype = sn_dtype_from_onnx((int)sn_node_int(n, "output_datatype", 1));
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "this output_datatype");
+    int64_t size = sn_node_known_int(n, 0, 0);
+    sn_dtype dtype = sn_node_dtype(n, "output_datatype", SN_F32);
     if (size < 0) sn_node_fail(n, NULL, "the size is negative");
     double period = (double)(sn_node_int(n, "periodic", 1) ? size : size - 1);
     sn_type type = sn_type_make(dtype, 1, &size);
-    void *data = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1);
+    void *data = sn_node_table(n, type);
     for (int64_t i = 0; i < size; i++) {
         double sum = 0;
         for (int j = 0; j < 3; j++) sum += coefficients[j] * cos(2 * M_PI * j * (double)i / period);
@@ -158,20 +157,20 @@ static double from_mel(double mel) {
 
 // Triangles whose corners are equally spaced on the mel scale.
 void sn_handle_mel_weight_matrix(sn_node *n) {
-    int64_t bands = (int64_t)sn_node_known_number(n, 0, 0), length = (int64_t)sn_node_known_number(n, 1, 0);
+    int64_t bands = sn_node_known_int(n, 0, 0), length = sn_node_known_int(n, 1, 0);
     double rate = sn_node_known_number(n, 2, 0);
     double low = to_mel(sn_node_known_number(n, 3, 0)), high = to_mel(sn_node_known_number(n, 4, 0));
-    sn_dtype dtype = sn_dtype_from_onnx((int)sn_node_int(n, "output_datatype", 1));
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "this output_datatype");
+    sn_dtype dtype = sn_node_dtype(n, "output_datatype", SN_F32);
     if (bands <= 0 || length < 0 || rate <= 0) sn_node_fail(n, NULL, "no such bands");
     int64_t bins = length / 2 + 1, corner[3];
     sn_type type = sn_type_make(dtype, 2, (int64_t[]){bins, bands});
-    void *data = sn_arena_alloc(sn_node_arena(n), (size_t)sn_type_bytes(type) + 1);
+    void *data = sn_node_table(n, type);
     for (int64_t b = 0; b < bands; b++) {
         for (int i = 0; i < 3; i++) {
             double hertz = from_mel(low + (double)(b + i) * (high - low) / (double)(bands + 2));
-            corner[i] = (int64_t)floor((double)(length + 1) * hertz / rate);
-            if (corner[i] < 0 || corner[i] > bins) sn_node_fail(n, NULL, "a band lies beyond the spectrum");
+            double bin = floor(((double)length + 1) * hertz / rate);
+            if (!(bin >= 0 && bin <= (double)bins)) sn_node_fail(n, NULL, "a band lies beyond the spectrum");
+            corner[i] = (int64_t)bin;
         }
         double rise = (double)(corner[1] - corner[0]), fall = (double)(corner[2] - corner[1]);
         for (int64_t j = corner[0]; rise > 0 && j <= corner[1] && j < bins; j++)

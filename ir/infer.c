@@ -493,6 +493,7 @@ static const char *infer_attention(const query *q) {
             x.dim[0] == k.dim[0] && k.dim[0] == v.dim[0] && k.dim[1] == v.dim[1] && k.dim[2] == v.dim[2] &&
                 x.dim[3] == k.dim[3] && k.dim[1] > 0 && x.dim[1] % k.dim[1] == 0,
             "q, k and v do not go together");
+    REQUIRE(q, x.dtype == k.dtype && k.dtype == v.dtype, "q, k and v have different element types");
     bool grad = q->kind == SN_OP_ATTENTION_GRAD;
     int mask = grad ? 6 : 3;
     sn_type scores = x, both;

@@ -26,7 +26,7 @@ const char *sn_reference_iota(const sn_op *op, const sn_tensor *in, sn_tensor *o
     (void)in;
     int64_t axis = sn_op_int(op, "axis"), start = sn_op_int(op, "start"), step = sn_op_int(op, "step");
     for (sn_walk w = sn_walk_over(out->type); w.left; sn_walk_next(&w))
-        sn_put_i64(out, w.index, start + step * w.at[axis]);
+        sn_put_i64(out, w.index, (int64_t)((uint64_t)start + (uint64_t)step * (uint64_t)w.at[axis])); // wraps
     return NULL;
 }
 
@@ -84,7 +84,7 @@ const char *sn_reference_slice(const sn_op *op, const sn_tensor *in, sn_tensor *
     sn_type_strides(in->type, from);
     for (int d = 0; d < out->type.rank; d++) {
         start += starts[d] * from[d];
-        stride[d] = steps[d] * from[d];
+        stride[d] = out->type.dim[d] > 1 ? steps[d] * from[d] : 0; // a step that is not taken may be anything
     }
     read_strided(in, start, stride, out);
     return NULL;
