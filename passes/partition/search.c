@@ -16,12 +16,13 @@
 static const double WORTH_PRICING = 1.12;
 
 // Stages looked at by exact searches; deterministic, unlike a limit of seconds.
-static const long MOST_WORK = 20000000;
+static const long MOST_WORK = 100000000;
 
 enum {
     MOST_RUNNERS = 6,
     MOST_FIRST = 8,
-    MOST_SOLVED = 32000, // blocks, of all outlines that are given exact stages
+    MOST_SOLVED = 160000,     // blocks, of all outlines that are given exact stages
+    MOST_SOLVED_MORE = 32000, // the same where a plan is known, whose bound no one asks for
     MOST_TENSOR = 64,
     MOST_CONTEXT = 16,
     MOST_EXPERTS = 64,
@@ -507,8 +508,9 @@ static void solve_promising(run *r, sn_search_result *out) {
         if (list[i].bound < best) tighten(r, &list[i]);
     if (count > first) qsort(list + first, count - first, sizeof *list, by_bound);
     r->dropped_bound = INFINITY;
+    long most = known ? MOST_SOLVED_MORE : MOST_SOLVED;
     for (size_t i = first; i < count && list[i].bound < best; i++) {
-        if (r->solved * r->search->request.blocks->n_blocks >= MOST_SOLVED || r->work > MOST_WORK) {
+        if (r->solved * r->search->request.blocks->n_blocks >= most || r->work > MOST_WORK) {
             r->dropped_bound = list[i].bound; // of all that follow
             break;
         }

@@ -53,6 +53,7 @@ typedef struct solver {
     row **rows;  // [stages][n]; NULL: none was asked for
     double *sum; // [stages + 1][n + 1]
     int *from;
+    int *length; // [stages]: of the stage under the last bound, where the next one is looked for
     double bound, weight;
     int *trial, *cut; // [stages + 1]: of the plan found last; of the best
     long *work;
@@ -182,9 +183,12 @@ static bool fill_stages(solver *v, double bound) {
     int *cut = v->cut;
     cut[0] = 0;
     for (int s = 0; s < v->stages; s++) {
-        int most = v->n - (v->stages - 1 - s), end = cut[s];
+        int most = v->n - (v->stages - 1 - s), end = cut[s] + v->length[s];
+        if (end > most) end = most;
+        while (end > cut[s] && seconds_of(v, s, cut[s], end) > bound) end--;
         while (end < most && seconds_of(v, s, cut[s], end + 1) <= bound) end++;
         if (end == cut[s]) return false;
+        v->length[s] = end - cut[s];
         cut[s + 1] = end;
     }
     return cut[v->stages] == v->n;
@@ -192,6 +196,7 @@ static bool fill_stages(solver *v, double bound) {
 
 static bool balance(solver *v, double low) {
     double high = 2 * low;
+    v->length = SN_NEW_N(&v->arena, int, v->stages);
     while (!fill_stages(v, high)) {
         low = high;
         if (!isfinite(high *= 2)) return false;
