@@ -11,15 +11,8 @@ static const char *default_output(const sn_options *options, sn_arena *arena) {
     return sn_arena_printf(arena, "%.*s", (int)length, name);
 }
 
-int sn_cmd_compile(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_COMPILE, argc, argv, &options, &status)) {
-        sn_train_build build = {.output = sn_options_text(&options, "output", default_output(&options, &diags.arena))};
-        sn_train_compile(&options, &build, &diags);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_compile(const sn_options *options, sn_diags *diags) {
+    sn_train_build build = {.output = sn_options_text(options, "output", default_output(options, &diags->arena))};
+    sn_train_compile(options, &build, diags);
+    return 0;
 }

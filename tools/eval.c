@@ -7,7 +7,7 @@
 
 enum { DEFAULT_BATCH = 32 };
 
-static int evaluate(const sn_options *options, sn_diags *diags) {
+int sn_cmd_eval(const sn_options *options, sn_diags *diags) {
     int exit_status = 0;
     const char *output = sn_options_text(options, "output", NULL);
     if (!output || !sn_options_has(options, "data")) {
@@ -29,27 +29,9 @@ static int evaluate(const sn_options *options, sn_diags *diags) {
         sn_vec_push(&line, "--predictions");
         sn_vec_push(&line, output);
         sn_vec_push(&line, NULL);
-        sn_status status = sn_launch(build.output, 1, line.data, &exit_status);
+        exit_status = sn_launch_and_tell(build.output, 1, line.data, diags);
         sn_vec_free(&line);
-        if (status)
-            sn_error(diags, "E0702", NULL,
-                     "is there memory for that many ranks, and does `mpirun -n 2 true` work here?", "%s",
-                     sn_status_message(status));
-        sn_status_free(status);
     }
     sn_workplace_remove(folder);
     return exit_status;
-}
-
-int sn_cmd_eval(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_EVAL, argc, argv, &options, &status)) {
-        int run_status = evaluate(&options, &diags);
-        status = sn_command_end(&options, &diags);
-        if (!status) status = run_status;
-    }
-    sn_options_free(&options);
-    return status;
 }

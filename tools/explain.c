@@ -31,14 +31,7 @@ static bool explain(const sn_options *options, sn_diags *diags) {
     return good;
 }
 
-int sn_cmd_explain(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_EXPLAIN, argc, argv, &options, &status)) {
-        (void)explain(&options, &diags);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_explain(const sn_options *options, sn_diags *diags) {
+    (void)explain(options, diags);
+    return 0;
 }

@@ -99,14 +99,7 @@ static void export_checkpoint(const sn_options *options, sn_diags *diags) {
     sn_safetensors_close(&checkpoint);
 }
 
-int sn_cmd_export(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_EXPORT, argc, argv, &options, &status)) {
-        export_checkpoint(&options, &diags);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_export(const sn_options *options, sn_diags *diags) {
+    export_checkpoint(options, diags);
+    return 0;
 }

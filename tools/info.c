@@ -185,14 +185,7 @@ static void show(const sn_options *options, sn_diags *diags) {
     sn_diags_free(&notes);
 }
 
-int sn_cmd_info(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_INFO, argc, argv, &options, &status)) {
-        show(&options, &diags);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_info(const sn_options *options, sn_diags *diags) {
+    show(options, diags);
+    return 0;
 }

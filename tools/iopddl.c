@@ -70,28 +70,16 @@ static void solve(const sn_options *options, const char *path, sn_network *netwo
     sn_free(answer.choice);
 }
 
-static int run(const sn_options *options, double start) {
+int sn_cmd_iopddl(const sn_options *options, sn_diags *diags) {
+    double start = sn_seconds();
     if (sn_options_number(options, "seconds", 10) <= 0) {
         fputs("sennit iopddl: --seconds must be positive\n", stderr);
         return 2;
     }
     const char *path = options->arguments.data[0], *output = sn_options_text(options, "output", NULL);
-    sn_diags diags = {0};
     sn_network network = {.limit = INT64_MAX};
-    bool writable = !output || can_write(output, &diags);
-    if (writable && sn_contest_read(path, &network, &diags)) solve(options, path, &network, start, &diags);
-    sn_diags_print(&diags, 0, false, stderr);
-    int status = diags.errors ? 1 : 0;
+    bool writable = !output || can_write(output, diags);
+    if (writable && sn_contest_read(path, &network, diags)) solve(options, path, &network, start, diags);
     sn_network_free(&network);
-    sn_diags_free(&diags);
-    return status;
-}
-
-int sn_cmd_iopddl(int argc, char **argv) {
-    sn_options options;
-    int status = 0;
-    double start = sn_seconds();
-    if (sn_command_parse(SN_COMMAND_IOPDDL, argc, argv, &options, &status)) status = run(&options, start);
-    sn_options_free(&options);
-    return status;
+    return 0;
 }

@@ -108,3 +108,13 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     free(path);
     return status;
 }
+
+int sn_launch_and_tell(const char *program, int ranks, const char *const *arguments, sn_diags *diags) {
+    int exit_status = 0;
+    sn_status status = sn_launch(program, ranks, arguments, &exit_status);
+    if (status)
+        sn_error(diags, "E0702", NULL, "is there memory for that many ranks, and does `mpirun -n 2 true` work here?",
+                 "%s", sn_status_message(status));
+    sn_status_free(status);
+    return exit_status;
+}

@@ -3,11 +3,25 @@
 
 #include <string.h>
 
-static int (*const run[])(int, char **) = {
+static int (*const commands[])(const sn_options *, sn_diags *) = {
 #define SN_COMMAND(suffix, name, ...) sn_cmd_##name,
 #include "tools/commands.def"
 #undef SN_COMMAND
 };
+
+static int run(sn_command command, int argc, char **argv) {
+    sn_options options;
+    sn_diags diags = {0};
+    int status = 0;
+    if (sn_command_parse(command, argc, argv, &options, &status)) {
+        status = commands[command](&options, &diags);
+        sn_diags_print(&diags, 0, sn_options_has(&options, "remarks"), stderr);
+        if (diags.errors) status = 1;
+    }
+    sn_diags_free(&diags);
+    sn_options_free(&options);
+    return status;
+}
 
 static void print_help(FILE *out) {
     fputs("sennit compiles a forward ONNX model into a distributed training executable.\n\n"
@@ -29,7 +43,7 @@ int main(int argc, char **argv) {
     }
     sn_suggestion close = {0};
     for (int i = 0; i < SN_COMMAND_COUNT; i++) {
-        if (strcmp(word, sn_command_name(i)) == 0) return run[i](argc - 1, argv + 1);
+        if (strcmp(word, sn_command_name(i)) == 0) return run(i, argc - 1, argv + 1);
         sn_suggest(&close, word, sn_command_name(i));
     }
     if (!word[0])

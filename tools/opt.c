@@ -54,19 +54,12 @@ static void opt(const sn_options *options, sn_plugins *plugins, sn_diags *diags)
     sn_module_free(module);
 }
 
-int sn_cmd_opt(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status;
-    if (sn_command_parse(SN_COMMAND_OPT, argc, argv, &options, &status)) {
-        sn_plugins *plugins = sn_command_plugins(&options, &diags);
-        if (plugins && sn_options_has(&options, "list-passes"))
-            list_passes(plugins);
-        else if (plugins)
-            opt(&options, plugins, &diags);
-        sn_plugins_free(plugins);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_opt(const sn_options *options, sn_diags *diags) {
+    sn_plugins *plugins = sn_command_plugins(options, diags);
+    if (plugins && sn_options_has(options, "list-passes"))
+        list_passes(plugins);
+    else if (plugins)
+        opt(options, plugins, diags);
+    sn_plugins_free(plugins);
+    return 0;
 }

@@ -1,5 +1,6 @@
 // Commands of `sennit` and their options, from commands.def and options.def.
 #pragma once
+#include "base/diag.h"
 #include "base/options.h"
 
 typedef enum sn_command {
@@ -9,9 +10,9 @@ typedef enum sn_command {
     SN_COMMAND_COUNT
 } sn_command;
 
-// Each returns the exit status: 0 done, 1 an error of the user's or the environment's, 2 a wrong command line.
-// argv[0] is the command's name.
-#define SN_COMMAND(suffix, name, ...) int sn_cmd_##name(int argc, char **argv);
+// Each runs a command whose line has been parsed, and returns an exit status of its own: what a run ended with, 2 for a
+// wrong command line, else 0. With an error among the diagnostics, which are printed after it, the status is 1.
+#define SN_COMMAND(suffix, name, ...) int sn_cmd_##name(const sn_options *options, sn_diags *diags);
 #include "tools/commands.def"
 #undef SN_COMMAND
 

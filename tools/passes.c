@@ -22,10 +22,3 @@ sn_plugins *sn_command_plugins(const sn_options *options, sn_diags *diags) {
     sn_plugins_free(plugins);
     return NULL;
 }
-
-int sn_command_end(const sn_options *options, sn_diags *diags) {
-    sn_diags_print(diags, 0, sn_options_has(options, "remarks"), stderr);
-    int status = diags->errors ? 1 : 0;
-    sn_diags_free(diags);
-    return status;
-}

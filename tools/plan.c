@@ -92,16 +92,9 @@ static void search_and_print(sn_planning *p) {
     json_decref(json);
 }
 
-int sn_cmd_plan(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_PLAN, argc, argv, &options, &status)) {
-        sn_planning planning;
-        if (sn_planning_open(&planning, &options, &diags)) search_and_print(&planning);
-        sn_planning_close(&planning);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_plan(const sn_options *options, sn_diags *diags) {
+    sn_planning planning;
+    if (sn_planning_open(&planning, options, diags)) search_and_print(&planning);
+    sn_planning_close(&planning);
+    return 0;
 }

@@ -176,22 +176,15 @@ static bool write_profile(const char *path, const json_t *profile, sn_diags *dia
     return false;
 }
 
-int sn_cmd_profile(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_PROFILE, argc, argv, &options, &status)) {
-        const char *path = sn_options_text(&options, "output", NULL), *folder = NULL;
-        json_t *profile = json_pack("{s:i, s:s}", "version", SN_PROFILE_VERSION, "device", "cpu");
-        if (!path)
-            sn_error(&diags, "E0831", "-o", "sennit profile -o profile.json", "a profile needs a file to go to");
-        else if ((folder = sn_workplace_make(&diags)) && measure(&options, &diags, folder, profile))
-            write_profile(path, profile, &diags);
-        show_nothing_more();
-        json_decref(profile);
-        status = sn_command_end(&options, &diags);
-        sn_workplace_remove(folder);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_profile(const sn_options *options, sn_diags *diags) {
+    const char *path = sn_options_text(options, "output", NULL), *folder = NULL;
+    json_t *profile = json_pack("{s:i, s:s}", "version", SN_PROFILE_VERSION, "device", "cpu");
+    if (!path)
+        sn_error(diags, "E0831", "-o", "sennit profile -o profile.json", "a profile needs a file to go to");
+    else if ((folder = sn_workplace_make(diags)) && measure(options, diags, folder, profile))
+        write_profile(path, profile, diags);
+    show_nothing_more();
+    json_decref(profile);
+    sn_workplace_remove(folder);
+    return 0;
 }

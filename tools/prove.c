@@ -58,14 +58,7 @@ static void prove(const char *path, sn_diags *diags) {
     sn_vec_free(&findings);
 }
 
-int sn_cmd_prove(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status;
-    if (sn_command_parse(SN_COMMAND_PROVE, argc, argv, &options, &status)) {
-        prove(options.arguments.data[0], &diags);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_prove(const sn_options *options, sn_diags *diags) {
+    prove(options->arguments.data[0], diags);
+    return 0;
 }

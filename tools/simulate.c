@@ -81,21 +81,14 @@ static void print(simulating *s) {
     sn_str_free(&text);
 }
 
-int sn_cmd_simulate(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_SIMULATE, argc, argv, &options, &status)) {
-        simulating s = {.options = &options, .diags = &diags};
-        const char *model = options.arguments.count > 1 ? options.arguments.data[1] : NULL;
-        if (sn_plan_step_make(options.arguments.data[0], model, &options, &diags, &s.plan) && simulate(&s) &&
-            write_trace(&s))
-            print(&s);
-        sn_simulation_free(&s.simulation);
-        sn_profile_free(&s.profile);
-        sn_plan_step_free(&s.plan);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_simulate(const sn_options *options, sn_diags *diags) {
+    simulating s = {.options = options, .diags = diags};
+    const char *model = options->arguments.count > 1 ? options->arguments.data[1] : NULL;
+    if (sn_plan_step_make(options->arguments.data[0], model, options, diags, &s.plan) && simulate(&s) &&
+        write_trace(&s))
+        print(&s);
+    sn_simulation_free(&s.simulation);
+    sn_profile_free(&s.profile);
+    sn_plan_step_free(&s.plan);
+    return 0;
 }

@@ -30,7 +30,7 @@ static bool check_run(const sn_options *options, sn_diags *diags) {
 }
 
 // Without -o the executable lives for the run alone.
-static int train(const sn_options *options, sn_diags *diags) {
+int sn_cmd_train(const sn_options *options, sn_diags *diags) {
     int exit_status = 0, ranks = sn_train_ranks(options, diags);
     if (!ranks) return 1;
     if (!check_run(options, diags)) return 2;
@@ -41,26 +41,8 @@ static int train(const sn_options *options, sn_diags *diags) {
         sn_diags_print(diags, 0, sn_options_has(options, "remarks"), stderr);
         diags->count = 0; // what has been printed
         const char *const *arguments = sn_train_run_arguments(options, &diags->arena);
-        sn_status status = sn_launch(build.output, ranks, arguments, &exit_status);
-        if (status)
-            sn_error(diags, "E0702", NULL,
-                     "is there memory for that many ranks, and does `mpirun -n 2 true` work here?", "%s",
-                     sn_status_message(status));
-        sn_status_free(status);
+        exit_status = sn_launch_and_tell(build.output, ranks, arguments, diags);
     }
     sn_workplace_remove(folder);
     return exit_status;
-}
-
-int sn_cmd_train(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_TRAIN, argc, argv, &options, &status)) {
-        int run_status = train(&options, &diags);
-        status = sn_command_end(&options, &diags);
-        if (!status) status = run_status;
-    }
-    sn_options_free(&options);
-    return status;
 }

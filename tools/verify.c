@@ -299,15 +299,8 @@ static void verify(verifier *v) {
     sn_workplace_remove(v->folder);
 }
 
-int sn_cmd_verify(int argc, char **argv) {
-    sn_options options;
-    sn_diags diags = {0};
-    int status = 0;
-    if (sn_command_parse(SN_COMMAND_VERIFY, argc, argv, &options, &status)) {
-        verifier v = {.options = &options, .diags = &diags};
-        verify(&v);
-        status = sn_command_end(&options, &diags);
-    }
-    sn_options_free(&options);
-    return status;
+int sn_cmd_verify(const sn_options *options, sn_diags *diags) {
+    verifier v = {.options = options, .diags = diags};
+    verify(&v);
+    return 0;
 }
