@@ -47,7 +47,7 @@ static touch *touch_of(verifier *v, const sn_kir_buffer *b) {
 }
 
 static bool overlap(const sn_kir_node *index, int64_t min, int64_t max) {
-    return index->min <= max && index->max >= min;
+    return min <= max && index->min <= max && index->max >= min;
 }
 
 static void widen(const sn_kir_node *index, int64_t *min, int64_t *max) {

@@ -11,6 +11,10 @@
 // from front to end: the rows of a lie a power of two apart as often as not and would share a few sets of the cache.
 // Tiles go along the rows, so that a panel stays in the first-level cache and each operand of the work is read as a few
 // long streams, in runs of strips whose part of b stays in the second-level cache.
+//
+// Where rows are added to c (gather_grad), a block first sorts the indices that fall into its rows: few rows have any,
+// and their work finds what to add without a search.
+#include "backend/lower/rules.h"
 #include "backend/lower/schedule.h"
 #include "passes/schedule/product.h"
 
@@ -35,6 +39,7 @@ typedef struct tiling {
     const sn_op *sums[MAX_SUMS];
     sn_kir_buffer *sum_rows[MAX_SUMS];   // [GROUP, LANES]
     sn_kir_buffer *streams[MAX_STREAMS]; // operands of c's shape
+    sn_kir_buffer *starts, *sorted;      // those that add to row r are sorted[starts[r]] up to sorted[starts[r + 1]]
     int n_sums, n_streams;
 } tiling;
 
@@ -81,18 +86,44 @@ static void store_element(tiling *t, const sn_point *point) {
         if (!is_sum(body->results.data[i])) sn_lowering_store(t->lowering, i, point, values[i]);
 }
 
+static int64_t count_indices(const tiling *t) {
+    return sn_type_count(t->p.rows->operands[0]->type);
+}
+
+// Sums, per vector of a row of a tile, of what is added to the row; `column` is that of the first vector.
+static void sum_added(tiling *t, sn_kir_node *row, sn_kir_node *column, sn_kir_node **sums) {
+    sn_lower *l = &t->lowering->l;
+    sn_kir *k = l->k;
+    const sn_value *added = t->p.rows->operands[1];
+    int64_t last = count_indices(t) - 1;
+    sn_kir_node *low = sn_kir_load(k, t->starts, row), *high = sn_kir_load(k, t->starts, sn_kir_addi(k, row, 1));
+    sn_kir_node *at = sn_kir_clamp(k, sn_lower_for(l, SN_KIR_SERIAL, low, high, 1), 0, last);
+    sn_kir_node *from = sn_kir_muli(k, sn_kir_clamp(k, sn_kir_load(k, t->sorted, at), 0, last), t->p.n);
+    sn_kir_node *carry[ACCUMULATORS];
+    for (int v = 0; v < t->vectors; v++) {
+        carry[v] = sn_kir_carry(k, sn_kir_float(k, SN_F32, 0));
+        sn_kir_node *place = sn_kir_add(k, from, sn_kir_addi(k, column, v * LANES));
+        sn_point point = sn_lower_unflat(l, added->type, place);
+        sn_kir_set_carry(k, carry[v], sn_kir_add(k, carry[v], sn_lower_element(l, added, &point)));
+    }
+    sn_lower_end(l);
+    for (int v = 0; v < t->vectors; v++) sums[v] = sn_kir_carried(k, carry[v]);
+}
+
 // The work on the tile whose elements are `c`.
 static void work(tiling *t, const tile *at, sn_kir_node *lane, sn_kir_node **c) {
     sn_lower *l = &t->lowering->l;
     sn_kir *k = l->k;
     for (int i = 0; i < t->height; i++) {
-        sn_kir_node *row = sn_kir_addi(k, at->row, i), *terms[MAX_SUMS] = {NULL};
+        sn_kir_node *row = sn_kir_addi(k, at->row, i), *terms[MAX_SUMS] = {NULL}, *added[ACCUMULATORS];
         size_t known = l->known.count;
         if (is_ragged(t)) sn_kir_if(k, sn_kir_lt(k, sn_kir_add(k, t->first, row), sn_kir_index(k, t->p.m)));
+        sn_kir_node *column = sn_kir_add(k, sn_kir_muli(k, at->strip, t->p.strip), lane);
+        if (t->p.rows) sum_added(t, row, column, added);
         for (int v = 0; v < t->vectors; v++) {
-            sn_kir_node *column = sn_kir_addi(k, sn_kir_muli(k, at->strip, t->p.strip), v * LANES);
-            sn_point point = {.at = {row_of_c(t, row), sn_kir_add(k, column, lane)}};
+            sn_point point = {.at = {row_of_c(t, row), sn_kir_addi(k, column, v * LANES)}};
             sn_lower_remember(l, t->p.matmul->results[0], &point, c[i * t->vectors + v]);
+            if (t->p.rows) sn_lower_remember(l, t->p.rows->results[0], &point, added[v]);
             for (int s = 0; s < t->n_sums; s++) {
                 sn_kir_node *term = sn_lower_element(l, t->sums[s]->operands[0], &point);
                 terms[s] = v ? sn_kir_add(k, terms[s], term) : term;
@@ -152,6 +183,51 @@ static void emit_tile(tiling *t, sn_kir_node *index, int64_t tiles) {
     sn_lower_end(l);
 }
 
+// The row of the block that index i falls into, inside an `if` that it does.
+static sn_kir_node *open_row(tiling *t, sn_kir_node *i) {
+    sn_lower *l = &t->lowering->l;
+    sn_kir *k = l->k;
+    const sn_value *indices = t->p.rows->operands[0];
+    sn_point where = sn_lower_unflat(l, indices->type, i);
+    sn_kir_node *row = sn_rule_wrap_index(l, sn_lower_element(l, indices, &where), t->p.m);
+    row = sn_kir_sub(k, row, t->first);
+    sn_kir_node *zero = sn_kir_index(k, 0), *high = sn_kir_index(k, GROUP);
+    sn_kir_if(k, sn_kir_and(k, sn_kir_ge(k, row, zero), sn_kir_lt(k, row, high)));
+    return row;
+}
+
+// buffer[at] += value; returns what it was.
+static sn_kir_node *increase(tiling *t, sn_kir_buffer *buffer, sn_kir_node *at, sn_kir_node *value) {
+    sn_kir *k = t->lowering->l.k;
+    sn_kir_node *old = sn_kir_load(k, buffer, at);
+    sn_kir_store(k, buffer, at, sn_kir_add(k, old, value));
+    return old;
+}
+
+// A counting sort. While it runs, row r counts at r + 2, and its next place is at r + 1.
+static void sort_indices(tiling *t) {
+    sn_lower *l = &t->lowering->l;
+    sn_kir *k = l->k;
+    sn_kir_node *one = sn_kir_index(k, 1);
+    sn_kir_store(k, t->starts, sn_lower_for_count(l, GROUP + 2), sn_kir_index(k, 0));
+    sn_lower_end(l);
+    sn_kir_barrier(k);
+    sn_kir_node *row = open_row(t, sn_lower_for_count(l, count_indices(t)));
+    increase(t, t->starts, sn_kir_addi(k, row, 2), one);
+    sn_kir_end(k);
+    sn_lower_end(l);
+    sn_kir_barrier(k);
+    row = sn_lower_for_count(l, GROUP);
+    increase(t, t->starts, sn_kir_addi(k, row, 2), sn_kir_load(k, t->starts, sn_kir_addi(k, row, 1)));
+    sn_lower_end(l);
+    sn_kir_barrier(k);
+    sn_kir_node *i = sn_lower_for_count(l, count_indices(t));
+    row = open_row(t, i);
+    sn_kir_store(k, t->sorted, increase(t, t->starts, sn_kir_addi(k, row, 1), one), i);
+    sn_kir_end(k);
+    sn_lower_end(l);
+}
+
 // The block's part of a, and its sums at zero.
 static void begin_block(tiling *t) {
     sn_lower *l = &t->lowering->l;
@@ -172,6 +248,7 @@ static void begin_block(tiling *t) {
     sn_kir_node *place = sn_lower_for(l, SN_KIR_LANES, sn_kir_index(k, 0), sn_kir_index(k, GROUP * LANES), 1);
     for (int s = 0; s < t->n_sums; s++) sn_kir_store(k, t->sum_rows[s], place, zero);
     sn_lower_end(l);
+    if (t->p.rows) sort_indices(t);
     sn_kir_barrier(k);
 }
 
@@ -217,6 +294,10 @@ static void make_buffers(tiling *t) {
     t->panels = sn_kir_scratch(k, "panels", SN_F32, t->p.k * GROUP);
     for (int s = 0; s < t->n_sums; s++)
         t->sum_rows[s] = sn_kir_scratch(k, sn_arena_printf(&k->arena, "sum%d", s), SN_F32, GROUP * LANES);
+    if (t->p.rows) {
+        t->starts = sn_kir_scratch(k, "starts", SN_I64, GROUP + 2);
+        t->sorted = sn_kir_scratch(k, "sorted", SN_I64, count_indices(t));
+    }
     for (size_t i = 0; i < lowering->body->args.count; i++) {
         const sn_value *arg = lowering->body->args.data[i];
         if (sn_type_equal(arg->type, t->p.matmul->results[0]->type) && t->n_streams < MAX_STREAMS)

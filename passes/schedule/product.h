@@ -3,9 +3,9 @@
 #pragma once
 #include "ir/graph.h"
 
-// The body of such a kernel: one product c[m,n] = a[k,m]ᵀ b[k,n], pointwise work on c's elements, and sums over its
-// rows. a and b are arguments; b comes in strips of columns, [n / strip, k, strip], each of which is read from front to
-// end:
+// The body of such a kernel: one product c[m,n] = a[k,m]ᵀ b[k,n], pointwise work on c's elements, at most one
+// gather_grad along the rows, of arguments, that takes part in it, and sums over the rows of what was made. a and b are
+// arguments; b comes in strips of columns, [n / strip, k, strip], each of which is read from front to end:
 //
 //     %t = transpose(%b) <perm=[1,0,2]>
 //     %u = reshape(%t)                       : f32[k,n]
@@ -13,6 +13,7 @@
 typedef struct sn_product {
     const sn_op *matmul;
     const sn_value *a, *b; // arguments
+    const sn_op *rows;     // the gather_grad, of at most SN_PRODUCT_DEPTH_MAX indices; NULL: none
     int64_t m, n, k, strip;
 } sn_product;
 
