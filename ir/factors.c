@@ -391,15 +391,15 @@ static void factors_cross_entropy(space *s) {
     }
 }
 
-// Batch, heads (groups of query heads that share a key head) and queries are parallel: each query sees all keys, and
-// the gradients of keys and values are sums over queries. Keys and head size stay whole.
+// Batch, key heads, the query heads that share one, and queries are parallel: each query sees all keys, and the
+// gradients of keys and values are sums over the queries of all heads that share them. Keys and head size stay whole.
 static void factors_attention(space *s) {
     bool grad = s->op->kind == SN_OP_ATTENTION_GRAD;
     sn_type q = operand_type(s, 0), k = operand_type(s, 1);
     int mask = grad ? 6 : 3, has_mask = s->op->n_operands > mask;
     int b = add_factor(s, SN_FACTOR_PARALLEL, q.dim[0]), g = add_factor(s, SN_FACTOR_PARALLEL, k.dim[1]);
-    int r = add_factor(s, SN_FACTOR_WHOLE, q.dim[1] / k.dim[1]);
-    int queries = add_factor(s, grad ? SN_FACTOR_SUM : SN_FACTOR_PARALLEL, q.dim[2]);
+    sn_factor_kind of_queries = grad ? SN_FACTOR_SUM : SN_FACTOR_PARALLEL;
+    int r = add_factor(s, of_queries, q.dim[1] / k.dim[1]), queries = add_factor(s, of_queries, q.dim[2]);
     // Which operands and results have the query's heads and rows; the others have the key's.
     static const bool query_operand[] = {true, false, false, true, true, true}, query_result[] = {true, false, false};
     for (int i = 0; i < (grad ? 6 : 3); i++) {

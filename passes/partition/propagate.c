@@ -28,13 +28,16 @@ static bool is_zero(const sn_value *value) {
     return sn_value_number(value, &number) && number == 0;
 }
 
-// Whether an operand may become a partial sum by zeros on all ranks but the first: few numbers side by side, partial
-// over different axes (sums of squares of differently cut gradients), so that one sum does for all; and a bias that is
-// added to a partial sum, which then travels on to where it may be scattered.
-static bool may_pad(const sn_op *op, int operand) {
+// Whether an operand may become a partial sum, or one over more axes, by zeros on all ranks but the first: few numbers
+// side by side, partial over different axes (sums of squares of differently cut gradients), so that one sum does for
+// all; a bias that is added to a partial sum, which then travels on to where it may be scattered; and an addend that is
+// summed anyway (gradients through keys that some ranks share and through queries that they do not).
+static bool may_pad(const sn_op *op, int operand, sn_layout now) {
     enum { FEW = 1 << 16, SMALL = 16 };
     int64_t bytes = sn_type_bytes(op->operands[operand]->type), whole = sn_type_bytes(op->results[0]->type);
-    return (op->kind == SN_OP_CONCAT && whole <= FEW) || (op->kind == SN_OP_ADD && bytes * SMALL <= whole);
+    if (now.partial && now.partial_kind != SN_PARTIAL_SUM) return false;
+    return (op->kind == SN_OP_CONCAT && whole <= FEW) ||
+           (op->kind == SN_OP_ADD && (bytes * SMALL <= whole || now.partial));
 }
 
 // The axes over which the results may stay partial sums because the op is linear: of the operands that are partial,
@@ -49,7 +52,7 @@ static sn_axes linear_axes(const query *q) {
         case SN_ADDITIVE:
             if (is_zero(q->op->operands[i])) break;
             has_additive = true;
-            additive &= may_pad(q->op, i) && layout->partial_kind == SN_PARTIAL_SUM ? 0xff : partial;
+            additive &= may_pad(q->op, i, *layout) ? 0xff : partial;
             any |= layout->partial;
             break;
         case SN_LINEAR:
@@ -97,7 +100,7 @@ static sn_axes passing_axes(const query *q) {
         if (kind == SN_FACTOR_MAX || kind == SN_FACTOR_MIN) return 0;
     }
     if (leads_to_accumulation(q->op)) return passing; // of a layout that says so
-    bool few = q->op->n_operands && may_pad(q->op, 0) && q->op->kind == SN_OP_CONCAT;
+    bool few = q->op->kind == SN_OP_CONCAT && q->op->n_operands && may_pad(q->op, 0, (sn_layout){0});
     return !passing || few || is_worth_passing(q, passing) ? passing : 0;
 }
 
@@ -353,7 +356,8 @@ void sn_distribute_op(sn_distributor *d, sn_op *op) {
     for (int i = 0; i < op->n_operands; i++) {
         sn_layout wanted = operand_layout(&q, i, passing);
         sn_value *moved = sn_distribute_move(d, op->func, op, op->operands[i], q.now[i], wanted);
-        if (may_pad(op, i) && !d->trial) moved = pad_partial(d, op, moved, passing & (sn_axes)~wanted.partial);
+        if (may_pad(op, i, q.now[i]) && !d->trial)
+            moved = pad_partial(d, op, moved, passing & (sn_axes)~wanted.partial);
         if (!d->trial) sn_op_set_operand(op, i, moved);
         d->touched += local_bytes(&q, op->operands[i], wanted);
         if (d->trial && q.now[i].partial & ~wanted.partial) sn_vec_push(&d->sums, (const sn_op *)op);
