@@ -3,6 +3,7 @@
 #include "backend/simulate/simulate.h"
 #include "passes/partition/explain.h"
 #include "passes/pass.h"
+#include "passes/simplify/decompose.h"
 #include "tools/passes.h"
 #include "tools/training.h"
 
@@ -77,7 +78,9 @@ static bool build_step(sn_planning *p) {
     p->training.with_gradients = false;
     sn_pass_context context = {.diags = p->diags, .training = &p->training, .plugins = p->plugins};
     sn_pipeline_options pipeline = {.stop_after = "training", .pass_limit = -1};
-    return sn_passes_run(p->module, &context, &pipeline);
+    if (!sn_passes_run(p->module, &context, &pipeline)) return false;
+    sn_decompose_cross_entropy(p->module, &context); // as partition does, for classes to be cut
+    return true;
 }
 
 static sn_objective objective_of(const sn_options *options) {
