@@ -1,14 +1,16 @@
 #include "passes/partition/evaluate.h"
 
+#include "passes/partition/evaluate_kept.h"
 #include "passes/partition/evaluate_times.h"
 
 #include <math.h>
 #include <string.h>
 
-// The strategies over ep or tp for one degree and layout between blocks, of all classes. Those over tp are solved where
-// those over ep are known.
+// The strategies over ep or an axis of tp for one degree and layout between blocks, of all classes. Those over the axes
+// of tp are solved where those over ep, and over the axes outside of them, are known.
 typedef struct solution {
-    int axis, size, boundary, experts; // experts: the degree of ep below
+    int axis, boundary;
+    int parts[SN_AXIS_KINDS]; // of ep and of the axes of tp up to this one
     bool possible;
     int **choice, **label; // [class][group], [class][flow]
 } solution;
@@ -16,7 +18,7 @@ typedef struct solution {
 // How all axes cut the classes under a setting.
 typedef struct ways {
     sn_cut_setting setting;
-    const solution *experts, *tensor;
+    const solution *over[SN_AXIS_KINDS]; // NULL for dp and cp
 } ways;
 
 typedef struct known {
@@ -65,17 +67,48 @@ static bool is_stack(const sn_value *weight) {
            !is_kernel_of_conv(weight);
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+// Of an op with a dim of two factors, of which another operand has the outer one alone: how many ranks of `tp` may cut
+// that one (`tp` where all can).
+static int64_t outer_ranks(const sn_op *op, int64_t tp, sn_arena *scratch) {
+    sn_factors factors;
+    sn_factors_of(op, scratch, &factors);
+    for (int i = 0; i < op->n_operands; i++)
+        for (int d = 0; d < op->operands[i]->type.rank; d++) {
+            const sn_dim_factors *dim = &factors.operand[i][d];
+            if (dim->n != 2) continue;
+            const sn_factor *outer = &factors.factor[dim->factor[0]], *inner = &factors.factor[dim->factor[1]];
+            if (outer->kind == SN_FACTOR_WHOLE || inner->kind == SN_FACTOR_WHOLE || outer->size % tp == 0) continue;
+            int64_t ranks = common_divisor(outer->size, tp);
+            if (inner->size % (tp / ranks) == 0) return ranks;
+        }
+    return tp;
+}
+
+void sn_evaluator_split(const sn_evaluator *e, int tp, int inner[SN_TENSOR_AXES - 1]) {
+    int64_t ranks = tp;
+    sn_arena scratch = {0};
+    for (int k = 0; k < e->blocks->n_classes; k++) {
+        const sn_block *block = e->tables[k].block;
+        for (int g = 0; g < block->n_groups; g++)
+            for (int i = 0; i < block->groups[g].n_forward; i++)
+                if (sn_op_has(block->groups[g].forward[i]->kind, SN_TRAIT_LIBRARY))
+                    ranks = common_divisor(ranks, outer_ranks(block->groups[g].forward[i], tp, &scratch));
+    }
+    sn_arena_free(&scratch);
+    memset(inner, 0, sizeof *inner * (SN_TENSOR_AXES - 1));
+    if (ranks > 1) inner[0] = (int)(tp / ranks);
+}
+
 static int64_t count_experts(const sn_blocks *blocks) {
     int64_t experts = 0;
     for (int b = 0; b < blocks->n_blocks; b++)
         for (int p = 0; p < blocks->blocks[b].n_parameters; p++) {
             const sn_value *weight = blocks->blocks[b].parameters[p]->value;
-            int64_t x = experts, y = is_stack(weight) ? weight->type.dim[0] : 0;
-            while (y) { // greatest common divisor
-                int64_t rest = x % y;
-                x = y, y = rest;
-            }
-            experts = x;
+            if (is_stack(weight)) experts = common_divisor(experts, weight->type.dim[0]);
         }
     return experts;
 }
@@ -124,25 +157,32 @@ int64_t sn_evaluator_experts(const sn_evaluator *e) {
     return e->experts;
 }
 
+static int inner_of(sn_cut_setting setting, int i) {
+    return setting.inner[i] ? setting.inner[i] : 1;
+}
+
 static int64_t parts_of(const sn_evaluator *e, sn_cut_setting setting, int axis) {
-    const int64_t parts[SN_AXIS_KINDS] = {[SN_DATA_AXIS] = e->blocks->batch / setting.micro,
-                                          [SN_CONTEXT_AXIS] = setting.cp,
-                                          [SN_EXPERT_AXIS] = setting.ep,
-                                          [SN_TENSOR_AXIS] = setting.tp};
+    int64_t inner = 1;
+    for (int i = 0; i < SN_TENSOR_AXES - 1; i++) inner *= inner_of(setting, i);
+    if (axis > SN_TENSOR_AXIS) return inner_of(setting, axis - SN_TENSOR_AXIS - 1);
+    const int64_t parts[] = {[SN_DATA_AXIS] = e->blocks->batch / setting.micro,
+                             [SN_CONTEXT_AXIS] = setting.cp,
+                             [SN_EXPERT_AXIS] = setting.ep,
+                             [SN_TENSOR_AXIS] = setting.tp / inner};
     return parts[axis];
 }
 
 // Ranks of the axes: tp innermost, then cp, then ep.
 static sn_group ranks_of(const sn_evaluator *e, sn_cut_setting setting, int axis) {
-    int64_t stride = axis == SN_TENSOR_AXIS ? 1 : axis == SN_CONTEXT_AXIS ? setting.tp : setting.tp * setting.cp;
+    int64_t stride = axis == SN_EXPERT_AXIS ? setting.tp * setting.cp : axis == SN_CONTEXT_AXIS ? setting.tp : 1;
+    for (int a = axis + 1; axis >= SN_TENSOR_AXIS && a < SN_AXIS_KINDS; a++) stride *= parts_of(e, setting, a);
     return sn_cluster_group(e->cluster, 0, parts_of(e, setting, axis), stride);
 }
 
 static const sn_strategy *chosen(const sn_class_table *t, const ways *w, int axis, int g) {
-    int k = t->block->kind;
     int choice = axis == SN_DATA_AXIS      ? t->data[g]
                  : axis == SN_CONTEXT_AXIS ? t->context[g]
-                                           : (axis == SN_EXPERT_AXIS ? w->experts : w->tensor)->choice[k][g];
+                                           : w->over[axis]->choice[t->block->kind][g];
     return &t->strategies[g].list[choice];
 }
 
@@ -159,7 +199,7 @@ static sn_cut flow_cut(const sn_class_table *t, int f, const ways *w, int axis) 
     const sn_flow *flow = &t->flows[f];
     if (axis == SN_DATA_AXIS) return flow->data;
     if (axis == SN_CONTEXT_AXIS) return flow->context;
-    return sn_flow_label_at(flow, (axis == SN_EXPERT_AXIS ? w->experts : w->tensor)->label[t->block->kind][f]).value;
+    return sn_flow_label_at(flow, w->over[axis]->label[t->block->kind][f]).value;
 }
 
 // What a rank holds of a flow where these axes cut it: 1 << axis.
@@ -172,17 +212,46 @@ static double flow_bytes(const sn_evaluator *e, const sn_class_table *t, int f, 
 
 enum { ALL_AXES = (1 << SN_AXIS_KINDS) - 1 };
 
+// The ranks of a set of tensor axes: by bit, those outside of `axis`, and `axis` itself where it is meant to be in.
+static sn_group ranks_of_set(const sn_evaluator *e, sn_cut_setting setting, int axis, unsigned outside, bool itself) {
+    int64_t size = itself ? parts_of(e, setting, axis) : 1, stride = 1;
+    int innermost = itself ? axis : SN_TENSOR_AXIS;
+    for (int i = 0; SN_TENSOR_AXIS + i < axis; i++) {
+        if (!(outside >> i & 1)) continue;
+        size *= parts_of(e, setting, SN_TENSOR_AXIS + i);
+        if (!itself) innermost = SN_TENSOR_AXIS + i;
+    }
+    for (int a = innermost + 1; a < SN_AXIS_KINDS; a++) stride *= parts_of(e, setting, a);
+    return sn_cluster_group(e->cluster, 0, size, stride);
+}
+
+static void note_outside(sn_evaluator *e, const ways *w, int axis, int k, sn_layout_problem *p) {
+    sn_group *together = SN_NEW_N(&e->scratch, sn_group, 1 << SN_TENSOR_AXES),
+             *without = SN_NEW_N(&e->scratch, sn_group, 1 << SN_TENSOR_AXES);
+    for (int a = SN_TENSOR_AXIS; a < axis; a++)
+        p->outside[p->n_outside++] =
+            (sn_outer_axis){w->over[a]->choice[k], w->over[a]->label[k], parts_of(e, w->setting, a)};
+    for (unsigned set = 1; set < 1u << p->n_outside; set++) {
+        together[set] = ranks_of_set(e, w->setting, axis, set, true);
+        without[set] = ranks_of_set(e, w->setting, axis, set, false);
+    }
+    p->together = together;
+    p->without = without;
+}
+
 static sn_layout_problem layout_problem(sn_evaluator *e, const sn_class_table *t, const ways *w, int axis,
                                         const sn_group *ranks) {
     double *bytes = SN_NEW_N(&e->scratch, double, t->n_flows + 1);
     for (int f = 0; f < t->n_flows; f++) bytes[f] = flow_bytes(e, t, f, w, ALL_AXES & ~(1u << axis));
-    return (sn_layout_problem){.table = t,
-                               .model = &e->model,
-                               .ranks = ranks,
-                               .boundary = axis == SN_EXPERT_AXIS    ? SN_BOUNDARY_SAMPLES
-                                           : w->setting.boundary > 0 ? SN_BOUNDARY_SEQUENCE
-                                                                     : SN_BOUNDARY_WHOLE,
-                               .bytes = bytes};
+    sn_layout_problem problem = {.table = t,
+                                 .model = &e->model,
+                                 .ranks = ranks,
+                                 .boundary = axis == SN_EXPERT_AXIS    ? SN_BOUNDARY_SAMPLES
+                                             : w->setting.boundary > 0 ? SN_BOUNDARY_SEQUENCE
+                                                                       : SN_BOUNDARY_WHOLE,
+                                 .bytes = bytes};
+    note_outside(e, w, axis, t->block->kind, &problem);
+    return problem;
 }
 
 // How a strategy cuts what an op of the group makes.
@@ -194,8 +263,18 @@ static sn_cut cut_inside(const sn_op_group *group, const sn_strategy *strategy, 
     return SN_UNCUT;
 }
 
-static double inner_move_seconds(const sn_evaluator *e, const sn_op_group *group, const sn_group_cut *cut, int axis,
-                                 const sn_group *ranks, bool backward) {
+static bool moves_alike(const sn_strategy *strategy, const sn_inner_move *like) {
+    for (int m = 0; m < strategy->n_moves; m++) {
+        const sn_inner_move *move = &strategy->moves[m];
+        if (move->value == like->value && move->backward == like->backward &&
+            sn_move_kind(move->from, move->to) == sn_move_kind(like->from, like->to))
+            return true;
+    }
+    return false;
+}
+
+static double inner_move_seconds(const sn_layout_problem *p, const sn_op_group *group, const sn_group_cut *cut,
+                                 int axis, bool backward) {
     const sn_strategy *strategy = cut->strategy[axis];
     double seconds = 0;
     for (int m = 0; m < strategy->n_moves; m++) {
@@ -203,10 +282,15 @@ static double inner_move_seconds(const sn_evaluator *e, const sn_op_group *group
         sn_op_kind kind = sn_move_kind(move->from, move->to);
         if (move->backward != backward || kind == SN_OP_COUNT) continue;
         double bytes = (double)sn_type_bytes(move->value->type);
-        for (int a = 0; a < SN_AXIS_KINDS; a++)
-            if (a != axis && cut_inside(group, cut->strategy[a], move->value) >= 0) bytes /= (double)cut->parts[a];
-        if (kind == SN_OP_ALL_TO_ALL) bytes /= (double)ranks->ranks;
-        seconds += sn_cost_collective(&e->model, kind, bytes, ranks);
+        unsigned joined = 0;
+        for (int i = 0; i < p->n_outside; i++)
+            if (moves_alike(cut->strategy[SN_TENSOR_AXIS + i], move)) joined |= 1u << i;
+        for (int a = 0; a < SN_AXIS_KINDS; a++) {
+            bool together = a >= SN_TENSOR_AXIS && joined >> (a - SN_TENSOR_AXIS) & 1;
+            if (a != axis && !together && cut_inside(group, cut->strategy[a], move->value) >= 0)
+                bytes /= (double)cut->parts[a];
+        }
+        seconds += sn_move_kind_seconds(p, kind, bytes, joined);
     }
     return seconds;
 }
@@ -229,8 +313,9 @@ static double gather_seconds(const sn_evaluator *e, const sn_class_table *t, int
         const sn_value *value = t->block->parameters[p]->value;
         if (!is_stack(value) || !is_read_by(group, value, false)) continue;
         if (sn_strategy_need(group, cut->strategy[SN_EXPERT_AXIS], value) >= 0) continue;
-        bool parted = sn_strategy_need(group, cut->strategy[SN_TENSOR_AXIS], value) >= 0;
-        double bytes = (double)sn_type_bytes(value->type) / (double)(parted ? cut->parts[SN_TENSOR_AXIS] : 1);
+        double bytes = (double)sn_type_bytes(value->type);
+        for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
+            if (sn_strategy_need(group, cut->strategy[a], value) >= 0) bytes /= (double)cut->parts[a];
         if (!backward || is_read_by(group, value, true))
             seconds += sn_cost_collective(&e->model, SN_OP_ALL_GATHER, bytes, ranks);
         if (backward) seconds += sn_cost_collective(&e->model, SN_OP_REDUCE_SCATTER, bytes, ranks);
@@ -238,9 +323,11 @@ static double gather_seconds(const sn_evaluator *e, const sn_class_table *t, int
     return seconds;
 }
 
-static sn_cut parameter_cut(const sn_class_table *t, const ways *w, int axis, const sn_value *value) {
+static sn_cut parameter_cut(const sn_evaluator *e, const sn_class_table *t, const ways *w, int axis,
+                            const sn_value *value) {
     if (axis == SN_EXPERT_AXIS) return w->setting.ep > 1 && is_stack(value) ? sn_cut_make(0, 1) : SN_UNCUT;
-    for (int g = 0; axis == SN_TENSOR_AXIS && w->setting.tp > 1 && g < t->block->n_groups; g++) {
+    bool tensor = axis >= SN_TENSOR_AXIS && parts_of(e, w->setting, axis) > 1;
+    for (int g = 0; tensor && g < t->block->n_groups; g++) {
         sn_cut need = sn_strategy_need(&t->block->groups[g], chosen(t, w, axis, g), value);
         if (need >= 0) return need;
     }
@@ -248,20 +335,22 @@ static sn_cut parameter_cut(const sn_class_table *t, const ways *w, int axis, co
 }
 
 // A little for each byte of parameters that a strategy leaves whole: of two ways that are as fast the smaller is taken.
-static double kept_seconds(const sn_evaluator *e, const sn_class_table *t, int g, const sn_strategy *strategy, int tp) {
+static double kept_seconds(const sn_evaluator *e, const sn_class_table *t, int g, const sn_group_cut *cut) {
     double seconds = 0;
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_value *value = t->block->parameters[p]->value;
+        double bytes = (double)sn_type_bytes(value->type);
         if (!is_read_by(&t->block->groups[g], value, false)) continue;
-        double parts = sn_strategy_need(&t->block->groups[g], strategy, value) >= 0 ? tp : 1;
-        seconds += 2 * (double)sn_type_bytes(value->type) / parts / e->model.device->memory_bandwidth;
+        for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
+            if (sn_strategy_need(&t->block->groups[g], cut->strategy[a], value) >= 0) bytes /= (double)cut->parts[a];
+        seconds += 2 * bytes / e->model.device->memory_bandwidth;
     }
     return seconds;
 }
 
 // Over ep only stacks are cut, along the experts; the samples are dp's, and tp leaves them alone.
 static bool is_open(const sn_class_table *t, int g, int s, int axis) {
-    if (axis == SN_TENSOR_AXIS) return s == 0 || s != t->data[g];
+    if (axis >= SN_TENSOR_AXIS) return s == 0 || s != t->data[g];
     const sn_op_group *group = &t->block->groups[g];
     for (int i = 0; i < group->n_forward; i++)
         for (int o = 0; o < group->forward[i]->n_operands; o++) {
@@ -274,8 +363,8 @@ static bool is_open(const sn_class_table *t, int g, int s, int axis) {
 }
 
 // A strategy's seconds in the network: its ops and its inner moves.
-static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, int s, const ways *w, int axis,
-                               const sn_group *ranks) {
+static double strategy_seconds(sn_evaluator *e, const sn_layout_problem *p, int g, int s, const ways *w, int axis) {
+    const sn_class_table *t = p->table;
     const sn_op_group *group = &t->block->groups[g];
     sn_group_cut cut = group_cut(e, t, g, w);
     sn_group_seconds seconds;
@@ -285,33 +374,11 @@ static double strategy_seconds(sn_evaluator *e, const sn_class_table *t, int g, 
         return INFINITY;
     double total = seconds.forward + seconds.backward_input + seconds.backward_weight;
     for (int side = 0; side < 2; side++) {
-        total += inner_move_seconds(e, group, &cut, axis, ranks, side);
-        if (axis == SN_EXPERT_AXIS) total += gather_seconds(e, t, g, &cut, ranks, side);
+        total += inner_move_seconds(p, group, &cut, axis, side);
+        if (axis == SN_EXPERT_AXIS) total += gather_seconds(e, t, g, &cut, p->ranks, side);
     }
-    if (axis == SN_TENSOR_AXIS) total += kept_seconds(e, t, g, cut.strategy[axis], w->setting.tp);
+    if (axis >= SN_TENSOR_AXIS) total += kept_seconds(e, t, g, &cut);
     return total;
-}
-
-// Whether a strategy leaves a matrix of parameters whole on each rank.
-static bool leaves_matrix(const sn_class_table *t, int g, int s) {
-    const sn_op_group *group = &t->block->groups[g];
-    for (int i = 0; i < group->n_forward; i++)
-        for (int o = 0; o < group->forward[i]->n_operands; o++) {
-            const sn_value *value = group->forward[i]->operands[o];
-            bool matrix =
-                value->kind == SN_VALUE_GLOBAL && value->global->role == SN_ROLE_PARAMETER && value->type.rank >= 2;
-            if (matrix && t->strategies[g].list[s].forward[i].operand[o] < 0) return true;
-        }
-    return false;
-}
-
-// Memory is what tp is for as well: where a matrix can be cut, it is. Cutting the samples or the sequence alone is what
-// dp and cp do.
-static void forbid_whole_matrices(const sn_class_table *t, int g, double *seconds) {
-    bool can = false;
-    for (int s = 0; s < t->strategies[g].n; s++) can |= isfinite(seconds[s]) && !leaves_matrix(t, g, s);
-    for (int s = 0; s < t->strategies[g].n; s++)
-        if (can && leaves_matrix(t, g, s)) seconds[s] = INFINITY;
 }
 
 static void solve_class(sn_evaluator *e, int k, const ways *w, int axis, solution *out) {
@@ -322,9 +389,9 @@ static void solve_class(sn_evaluator *e, int k, const ways *w, int axis, solutio
     for (int g = 0; g < t->block->n_groups; g++) {
         problem.seconds[g] = SN_NEW_N(&e->scratch, double, t->strategies[g].n);
         for (int s = 0; s < t->strategies[g].n; s++)
-            problem.seconds[g][s] = strategy_seconds(e, t, g, s, w, axis, &ranks);
-        if (axis == SN_TENSOR_AXIS) forbid_whole_matrices(t, g, problem.seconds[g]);
+            problem.seconds[g][s] = strategy_seconds(e, &problem, g, s, w, axis);
     }
+    if (axis >= SN_TENSOR_AXIS) sn_forbid_whole_matrices(&problem);
     out->possible = out->possible && sn_layout_solve(&problem, out->choice[k], out->label[k]);
     sn_arena_free(&e->scratch);
 }
@@ -337,9 +404,10 @@ static int64_t usual_micro(const sn_evaluator *e, int ep) {
     return micro;
 }
 
-static solution *new_solution(sn_evaluator *e, int axis, int size, int boundary, int experts) {
+static solution *new_solution(sn_evaluator *e, const solution *like) {
     solution *s = SN_NEW(e->arena, solution);
-    *s = (solution){.axis = axis, .size = size, .boundary = boundary, .experts = experts, .possible = true};
+    *s = *like;
+    s->possible = true;
     s->choice = SN_NEW_N(e->arena, int *, e->blocks->n_classes + 1);
     s->label = SN_NEW_N(e->arena, int *, e->blocks->n_classes + 1);
     for (int k = 0; k < e->blocks->n_classes; k++) { // nothing is cut
@@ -350,29 +418,56 @@ static solution *new_solution(sn_evaluator *e, int axis, int size, int boundary,
     return s;
 }
 
-static const solution *find_solution(sn_evaluator *e, int axis, int size, int boundary, int experts) {
-    if (size == 1) boundary = experts = 1;
+// The part of a setting that a solution over an axis depends on: what is inside of it is not there yet.
+static solution key_of(const sn_evaluator *e, sn_cut_setting setting, int axis) {
+    solution key = {.axis = axis, .boundary = setting.boundary};
+    for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) key.parts[a] = a > axis ? 1 : (int)parts_of(e, setting, a);
+    if (axis == SN_EXPERT_AXIS) key.boundary = 0;
+    if (key.parts[axis] > 1) return key;
+    for (int a = 0; a < axis; a++) key.parts[a] = key.boundary = 0; // nothing is cut, whatever the others do
+    return key;
+}
+
+static const solution *find_solution(sn_evaluator *e, sn_cut_setting setting, int axis);
+
+static void solve_axis(sn_evaluator *e, solution *s) {
+    ways w = {.setting = {.tp = 1, .cp = 1, .ep = s->parts[SN_EXPERT_AXIS], .boundary = s->boundary}};
+    for (int a = SN_TENSOR_AXIS; a <= s->axis; a++) {
+        w.setting.tp *= s->parts[a];
+        if (a > SN_TENSOR_AXIS) w.setting.inner[a - SN_TENSOR_AXIS - 1] = s->parts[a];
+    }
+    w.setting.micro = usual_micro(e, w.setting.ep);
+    for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) {
+        if (a == s->axis) continue;
+        w.over[a] = find_solution(e, w.setting, a);
+        s->possible &= w.over[a]->possible;
+    }
+    sn_cut_setting without = w.setting; // the axis: its own entry stands for nothing cut while it is solved
+    without.tp /= s->parts[s->axis];
+    if (s->axis == SN_EXPERT_AXIS)
+        without = (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 1};
+    else if (s->axis > SN_TENSOR_AXIS)
+        without.inner[s->axis - SN_TENSOR_AXIS - 1] = 1;
+    w.over[s->axis] = find_solution(e, without, s->axis);
+    for (int k = 0; k < e->blocks->n_classes && s->possible; k++) solve_class(e, k, &w, s->axis, s);
+}
+
+static const solution *find_solution(sn_evaluator *e, sn_cut_setting setting, int axis) {
+    solution key = key_of(e, setting, axis);
     for (size_t i = 0; i < e->solutions.count; i++) {
         const solution *s = e->solutions.data[i];
-        if (s->axis == axis && s->size == size && s->boundary == boundary && s->experts == experts) return s;
+        if (s->axis == axis && s->boundary == key.boundary && memcmp(s->parts, key.parts, sizeof key.parts) == 0)
+            return s;
     }
-    solution *s = new_solution(e, axis, size, boundary, experts);
-    if (size == 1) return s;
-    bool tensor = axis == SN_TENSOR_AXIS;
-    int ep = tensor ? experts : size;
-    ways w = {.setting = {.tp = tensor ? size : 1, .cp = 1, .ep = ep, .boundary = boundary}};
-    w.setting.micro = usual_micro(e, ep);
-    w.experts = find_solution(e, SN_EXPERT_AXIS, tensor ? ep : 1, 0, 1);
-    w.tensor = find_solution(e, SN_TENSOR_AXIS, 1, 0, 1);
-    s->possible = w.experts->possible;
-    for (int k = 0; k < e->blocks->n_classes && s->possible; k++) solve_class(e, k, &w, axis, s);
+    solution *s = new_solution(e, &key);
+    if (key.parts[axis] > 1) solve_axis(e, s);
     return s;
 }
 
 static ways ways_of(sn_evaluator *e, sn_cut_setting setting) {
-    return (ways){.setting = setting,
-                  .experts = find_solution(e, SN_EXPERT_AXIS, setting.ep, 0, 1),
-                  .tensor = find_solution(e, SN_TENSOR_AXIS, setting.tp, setting.boundary, setting.ep)};
+    ways w = {.setting = setting};
+    for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) w.over[a] = find_solution(e, setting, a);
+    return w;
 }
 
 // Over cp: what flows with the sequence cut and is read whole is gathered, and its gradient scattered.
@@ -389,9 +484,10 @@ static double context_seconds(const sn_evaluator *e, const sn_class_table *t, co
             if (backward && !flow->differentiable) continue;
             sn_op_kind kind = sn_move_kind(flow->context, need);
             if (kind == SN_OP_COUNT) continue;
-            sn_cut cut = sn_strategy_need(group, chosen(t, w, SN_TENSOR_AXIS, g), flow->value);
             double bytes = flow_bytes(e, t, f, w, 1u << SN_DATA_AXIS | 1u << SN_EXPERT_AXIS);
-            if (cut >= 0) bytes /= w->setting.tp;
+            for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
+                if (sn_strategy_need(group, chosen(t, w, a, g), flow->value) >= 0)
+                    bytes /= (double)parts_of(e, w->setting, a);
             if (kind == SN_OP_ALL_TO_ALL) bytes /= w->setting.cp;
             sn_op_kind mirror = kind == SN_OP_ALL_GATHER ? SN_OP_REDUCE_SCATTER : kind;
             seconds += sn_cost_collective(&e->model, backward ? mirror : kind, bytes, &ranks);
@@ -400,233 +496,25 @@ static double context_seconds(const sn_evaluator *e, const sn_class_table *t, co
     return seconds;
 }
 
-// What the backward pass needs of the forward pass. Values are taken in program order; views count as what they view.
-typedef struct keeper {
-    const sn_block *block;
-    uint32_t first, count; // ids of the block's results
-    bool *needed;          // by a backward op
-    bool *required;        // to compute what is needed again from contractions alone
-    bool *available;
-    bool *held; // without rematerialisation
-    bool *late; // of these, what the gradients of parameters are made of
-    bool late_input;
-} keeper;
-
-static const sn_value *root_of(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW) &&
-           value->def->phase == SN_PHASE_FORWARD)
-        value = value->def->operands[0];
-    return value;
-}
-
-static bool is_local(const keeper *k, const sn_value *value) {
-    return value->kind == SN_VALUE_RESULT && value->id >= k->first && value->id < k->first + k->count &&
-           value->def->phase == SN_PHASE_FORWARD;
-}
-
-static bool is_leaving(const sn_class_table *t, const sn_value *value) {
-    for (int f = 0; f < t->n_flows; f++)
-        if (t->flows[f].value == value) return t->flows[f].leaves;
-    return false;
-}
-
-// What leaves the block is the next one's input, which is there whatever is computed again.
-static void find_needed(keeper *k, const sn_class_table *t) {
-    const sn_block *block = k->block;
-    for (int g = block->n_groups - 1; g >= 0; g--)
-        for (int i = block->groups[g].n_forward - 1; i >= 0; i--) {
-            const sn_op *op = block->groups[g].forward[i];
-            for (int r = 0; r < op->n_results; r++) {
-                const sn_value *root = root_of(op->results[r]);
-                if (!is_local(k, root)) continue;
-                for (size_t u = 0; u < op->results[r]->uses.count; u++)
-                    if (op->results[r]->uses.data[u].op->phase == SN_PHASE_BACKWARD)
-                        k->needed[root->id - k->first] = k->required[root->id - k->first] = true;
-            }
-            bool again = false;
-            for (int r = 0; r < op->n_results; r++)
-                again |= k->required[op->results[r]->id - k->first] && !is_leaving(t, op->results[r]);
-            for (int o = 0; again && !sn_block_op_is_heavy(op) && o < op->n_operands; o++) {
-                const sn_value *root = root_of(op->operands[o]);
-                if (is_local(k, root)) k->required[root->id - k->first] = true;
-            }
-        }
-}
-
-// A pointwise result whose operands are there anyway is made again.
-static bool is_made_again(const keeper *k, const sn_op *op) {
-    if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return !op->n_operands;
-    for (int o = 0; o < op->n_operands; o++) {
-        const sn_value *root = root_of(op->operands[o]);
-        if (is_local(k, root) && !k->available[root->id - k->first]) return false;
-    }
-    return true;
-}
-
-static keeper keeper_of(sn_evaluator *e, const sn_class_table *t) {
-    const sn_op_group *last = &t->block->groups[t->block->n_groups - 1];
-    const sn_op *final = last->forward[last->n_forward - 1];
-    keeper k = {.block = t->block, .first = t->block->groups[0].forward[0]->results[0]->id};
-    k.count = final->results[final->n_results - 1]->id - k.first + 1;
-    k.needed = SN_NEW_N(&e->scratch, bool, k.count);
-    k.required = SN_NEW_N(&e->scratch, bool, k.count);
-    k.available = SN_NEW_N(&e->scratch, bool, k.count);
-    k.held = SN_NEW_N(&e->scratch, bool, k.count);
-    k.late = SN_NEW_N(&e->scratch, bool, k.count);
-    find_needed(&k, t);
-    return k;
-}
-
-static const sn_value *viewed(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
-        value = value->def->operands[0];
-    return value;
-}
-
-static bool is_of_weights(const sn_class_table *t, const sn_op *op) {
-    for (int g = 0; g < t->block->n_groups; g++)
-        for (int i = 0; i < t->block->groups[g].n_backward; i++)
-            if (t->block->groups[g].backward[i] == op) return t->weight_only[g][i];
-    return false;
-}
-
-// Where the gradients of parameters are a pass of their own, what they are made of waits for it: gradients of results,
-// and what the pass before it computed again.
-static void add_waiting(const sn_class_table *t, const keeper *k, const sn_value *value, double bytes,
-                        sn_block_cost *out) {
-    bool backward = value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_BACKWARD;
-    if (backward && is_of_weights(t, value->def)) return;
-    if (!backward && (!is_local(k, value) || is_leaving(t, value))) return;
-    bool product = !backward && sn_block_op_is_heavy(value->def);
-    if (backward) out->activations[SN_REMAT_NONE].waiting += bytes;
-    if (backward || (k->held[value->id - k->first] && !product)) out->activations[SN_REMAT_SELECTIVE].waiting += bytes;
-    out->activations[SN_REMAT_FULL].waiting += bytes;
-}
-
-// What is held of a value that the pass of the weights' gradients reads: itself, or what it is made again from.
-static void find_late(keeper *k, const sn_class_table *t, const sn_value *value) {
-    value = root_of(value);
-    if (!is_local(k, value)) {
-        k->late_input |= value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_FORWARD;
-        return;
-    }
-    bool *late = &k->late[value->id - k->first];
-    if (*late || is_leaving(t, value)) return;
-    *late = true;
-    for (int o = 0; !k->held[value->id - k->first] && o < value->def->n_operands; o++)
-        find_late(k, t, value->def->operands[o]);
-}
-
-static void find_waiting(sn_evaluator *e, const sn_class_table *t, const ways *w, keeper *k, sn_block_cost *out) {
-    SN_VEC(const sn_value *) seen = {0};
-    for (int g = 0; g < t->block->n_groups; g++) {
-        const sn_op_group *group = &t->block->groups[g];
-        sn_group_cut cut = group_cut(e, t, g, w);
-        for (int i = 0; i < group->n_backward; i++)
-            for (int o = 0; t->weight_only[g][i] && o < group->backward[i]->n_operands; o++) {
-                const sn_value *root = viewed(group->backward[i]->operands[o]);
-                bool is_new = true;
-                for (size_t v = 0; v < seen.count; v++) is_new &= seen.data[v] != root;
-                if (!is_new) continue;
-                sn_vec_push(&seen, root);
-                find_late(k, t, root);
-                add_waiting(t, k, root, sn_group_operand_bytes(group, &cut, i, o), out);
-            }
-    }
-    sn_vec_free(&seen);
-}
-
-static void add_late(sn_evaluator *e, const sn_class_table *t, const ways *w, const keeper *k, sn_block_cost *out) {
-    for (int g = 0; g < t->block->n_groups; g++) {
-        sn_group_cut cut = group_cut(e, t, g, w);
-        for (int i = 0; i < t->block->groups[g].n_forward; i++) {
-            const sn_op *op = t->block->groups[g].forward[i];
-            for (int r = 0; r < op->n_results; r++) {
-                uint32_t at = op->results[r]->id - k->first;
-                if (!k->late[at]) continue;
-                double bytes = sn_group_local_bytes(&t->block->groups[g], &cut, i, r);
-                if (k->held[at]) out->activations[SN_REMAT_NONE].late += bytes;
-                if (k->required[at] && sn_block_op_is_heavy(op)) out->activations[SN_REMAT_SELECTIVE].late += bytes;
-            }
-        }
-    }
-}
-
-static void add_kept(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
-    keeper k = keeper_of(e, t);
-    for (int g = 0; g < t->block->n_groups; g++) {
-        sn_group_cut cut = group_cut(e, t, g, w);
-        for (int i = 0; i < t->block->groups[g].n_forward; i++) {
-            const sn_op *op = t->block->groups[g].forward[i];
-            for (int r = 0; r < op->n_results; r++) {
-                uint32_t at = op->results[r]->id - k.first;
-                if (is_leaving(t, op->results[r])) k.available[at] = true;
-                if (k.available[at] || sn_op_has(op->kind, SN_TRAIT_VIEW)) continue;
-                double bytes = sn_group_local_bytes(&t->block->groups[g], &cut, i, r);
-                if (k.required[at] && sn_block_op_is_heavy(op)) out->activations[SN_REMAT_SELECTIVE].kept += bytes;
-                if (!k.needed[at]) continue;
-                k.available[at] = true;
-                k.held[at] = !is_made_again(&k, op);
-                if (k.held[at]) out->activations[SN_REMAT_NONE].kept += bytes;
-            }
-        }
-    }
-    find_waiting(e, t, w, &k, out);
-    add_late(e, t, w, &k, out);
-    for (int remat = 0; remat < SN_REMAT_COUNT; remat++) {
-        out->activations[remat].kept += out->input;
-        if (k.late_input) out->activations[remat].late += out->input;
-    }
-}
-
-// Full rematerialisation begins at the block's input: the groups that lead to something that the backward pass needs
-// run again. What leads to the next block's input alone does not, which is kept.
-static double again_seconds(sn_evaluator *e, const sn_class_table *t, const double *group_seconds) {
-    keeper k = keeper_of(e, t);
-    double seconds = 0;
-    for (int g = t->block->n_groups - 1; g >= 0; g--) {
-        bool any = false;
-        for (int i = t->block->groups[g].n_forward - 1; i >= 0; i--) {
-            const sn_op *op = t->block->groups[g].forward[i];
-            bool again = false;
-            for (int r = 0; r < op->n_results; r++) {
-                const sn_value *root = root_of(op->results[r]);
-                if (is_local(&k, root)) again |= k.needed[root->id - k.first] && !is_leaving(t, op->results[r]);
-            }
-            any |= again;
-            for (int o = 0; again && o < op->n_operands; o++) {
-                const sn_value *root = root_of(op->operands[o]);
-                if (is_local(&k, root)) k.needed[root->id - k.first] = true;
-            }
-        }
-        if (any) seconds += group_seconds[g];
-    }
-    return seconds;
-}
-
 static double input_bytes(const sn_evaluator *e, const sn_class_table *t, const ways *w) {
     double bytes = 0;
-    for (int f = 0; f < t->n_flows; f++) {
-        const sn_flow *flow = &t->flows[f];
-        if (!flow->follows || flow->producer >= 0) continue;
-        sn_cut along = w->setting.boundary ? flow->boundary : SN_UNCUT;
-        int64_t size = along >= 0 ? flow->value->type.dim[sn_cut_dim(along)] / sn_cut_outer(along) : 0;
-        bool cut = along >= 0 && size % w->setting.tp == 0;
-        bytes += flow_bytes(e, t, f, w, ALL_AXES & ~(1u << SN_TENSOR_AXIS)) / (cut ? w->setting.tp : 1);
-    }
+    for (int f = 0; f < t->n_flows; f++)
+        if (t->flows[f].follows && t->flows[f].producer < 0) bytes += flow_bytes(e, t, f, w, ALL_AXES);
     return bytes;
 }
 
 static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
-    sn_group ranks = ranks_of(e, w->setting, SN_TENSOR_AXIS);
+    sn_group ranks = sn_cluster_group(e->cluster, 0, w->setting.tp, 1);
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_parameter_ops *ops = &t->parameters[p];
         const sn_value *value = ops->parameter->value;
         sn_cut cuts[SN_AXIS_KINDS];
         int64_t axis_parts[SN_AXIS_KINDS];
         double parts = 1;
+        bool whole = true; // over all of tp
         for (int a = 0; a < SN_AXIS_KINDS; a++) {
-            cuts[a] = parameter_cut(t, w, a, value);
+            cuts[a] = parameter_cut(e, t, w, a, value);
+            whole &= a < SN_TENSOR_AXIS || cuts[a] < 0;
             axis_parts[a] = cuts[a] >= 0 ? parts_of(e, w->setting, a) : 1;
             parts *= (double)axis_parts[a];
         }
@@ -638,34 +526,32 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
                                           axis_parts, &e->scratch);
         out->backward_weight += sn_times_parameter(e->times, &e->model, ops->parameter, ops->n_accumulate,
                                                    ops->accumulate, cuts, axis_parts, &e->scratch);
-        if (w->setting.tp > 1 && cuts[SN_TENSOR_AXIS] < 0 && w->setting.boundary)
+        if (w->setting.tp > 1 && whole && w->setting.boundary)
             out->reduce += sn_cost_collective(&e->model, SN_OP_ALL_REDUCE,
                                               ops->gradient_bytes / (double)axis_parts[SN_EXPERT_AXIS], &ranks);
     }
 }
 
-// Over ep or tp: inside of groups, and between them.
+// Over ep or an axis of tp: inside of groups, and between them.
 static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, const ways *w, int axis) {
     sn_move_seconds sum = {0};
     if (parts_of(e, w->setting, axis) == 1) return sum;
     sn_group ranks = ranks_of(e, w->setting, axis);
     sn_layout_problem problem = layout_problem(e, t, w, axis, &ranks);
-    const solution *s = axis == SN_EXPERT_AXIS ? w->experts : w->tensor;
     for (int g = 0; g < t->block->n_groups; g++) {
         sn_group_cut cut = group_cut(e, t, g, w);
         for (int side = 0; side < 2; side++) {
-            double seconds = inner_move_seconds(e, &t->block->groups[g], &cut, axis, &ranks, side);
+            double seconds = inner_move_seconds(&problem, &t->block->groups[g], &cut, axis, side);
             if (axis == SN_EXPERT_AXIS) seconds += gather_seconds(e, t, g, &cut, &ranks, side);
             *(side ? &sum.backward : &sum.forward) += seconds;
         }
     }
     for (int f = 0; f < t->n_flows; f++) {
         const sn_flow *flow = &t->flows[f];
+        sn_flow_label label = sn_flow_label_at(flow, w->over[axis]->label[t->block->kind][f]);
         for (int r = flow->producer >= 0 ? -1 : 0; r < flow->n_readers; r++) {
             int g = r < 0 ? flow->producer : flow->readers[r];
-            sn_flow_label label = sn_flow_label_at(flow, s->label[t->block->kind][f]);
-            sn_move_seconds moves =
-                sn_flow_moves(&problem, flow, r < 0 ? -1 : g, chosen(t, w, axis, g), label, problem.bytes[f]);
+            sn_move_seconds moves = sn_flow_moves(&problem, f, r < 0 ? -1 : g, chosen(t, w, axis, g), label);
             sum.forward += moves.forward;
             sum.backward += moves.backward;
         }
@@ -675,7 +561,7 @@ static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, co
 
 static void add_moves(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
     double forward = context_seconds(e, t, w, false), backward = context_seconds(e, t, w, true);
-    for (int axis = SN_EXPERT_AXIS; axis <= SN_TENSOR_AXIS; axis++) {
+    for (int axis = SN_EXPERT_AXIS; axis < SN_AXIS_KINDS; axis++) {
         sn_move_seconds moves = axis_seconds(e, t, w, axis);
         forward += moves.forward;
         backward += moves.backward;
@@ -702,11 +588,14 @@ static const double *fusion_of(sn_evaluator *e, int k) {
 static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out) {
     const sn_class_table *t = &e->tables[k];
     const double *fusion = fusion_of(e, k);
-    double light = 0, *group_seconds = SN_NEW_N(&e->scratch, double, t->block->n_groups + 1);
-    for (int g = 0; g < t->block->n_groups; g++) {
-        sn_group_cut cut = group_cut(e, t, g, w);
+    int n = t->block->n_groups;
+    double light = 0, *group_seconds = SN_NEW_N(&e->scratch, double, n + 1);
+    sn_group_cut *cuts = SN_NEW_N(&e->scratch, sn_group_cut, n + 1);
+    for (int g = 0; g < n; g++) {
         sn_group_seconds seconds;
-        if (!sn_times_group(e->times, &e->model, &t->block->groups[g], t->weight_only[g], &cut, &e->scratch, &seconds))
+        cuts[g] = group_cut(e, t, g, w);
+        if (!sn_times_group(e->times, &e->model, &t->block->groups[g], t->weight_only[g], &cuts[g], &e->scratch,
+                            &seconds))
             return false;
         group_seconds[g] = seconds.forward + (fusion[0] - 1) * seconds.light[0];
         out->forward += group_seconds[g];
@@ -719,8 +608,8 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
     add_moves(e, t, w, out);
     add_parameters(e, t, w, out);
     out->input = input_bytes(e, t, w);
-    add_kept(e, t, w, out);
-    out->again[SN_REMAT_FULL] = again_seconds(e, t, group_seconds) + out->forward - computed;
+    sn_block_kept(t, cuts, &e->scratch, out);
+    out->again[SN_REMAT_FULL] = sn_block_again_seconds(t, group_seconds, &e->scratch) + out->forward - computed;
     out->again[SN_REMAT_SELECTIVE] = fmin(light, out->again[SN_REMAT_FULL]);
     out->parameters += e->blocks->classes[k].tied_bytes / w->setting.tp;
     sn_arena_free(&e->scratch);
@@ -728,7 +617,9 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
 }
 
 static bool setting_equal(sn_cut_setting a, sn_cut_setting b) {
-    return a.tp == b.tp && a.cp == b.cp && a.ep == b.ep && a.boundary == b.boundary && a.micro == b.micro;
+    bool equal = a.tp == b.tp && a.cp == b.cp && a.ep == b.ep && a.boundary == b.boundary && a.micro == b.micro;
+    for (int i = 0; i < SN_TENSOR_AXES - 1; i++) equal &= inner_of(a, i) == inner_of(b, i);
+    return equal;
 }
 
 const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting) {
@@ -736,9 +627,10 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting)
         if (setting_equal(e->known.data[i].setting, setting)) return e->known.data[i].costs;
     ways w = ways_of(e, setting);
     sn_block_cost *costs = SN_NEW_N(e->arena, sn_block_cost, e->blocks->n_classes + 1);
-    bool good = w.tensor->possible && w.experts->possible && e->blocks->batch % setting.micro == 0 &&
-                setting.micro % setting.ep == 0 && (setting.cp == 1 || e->has_sequence) &&
+    bool good = e->blocks->batch % setting.micro == 0 && setting.micro % setting.ep == 0 &&
+                (setting.cp == 1 || e->has_sequence) &&
                 (setting.ep == 1 || (e->experts && e->experts % setting.ep == 0));
+    for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) good &= w.over[a]->possible;
     for (int k = 0; good && k < e->blocks->n_classes; k++) good = cost_class(e, k, &w, &costs[k]);
     sn_arena_free(&e->scratch);
     sn_vec_push(&e->known, (known){setting, good ? costs : NULL});
@@ -757,7 +649,7 @@ typedef struct named_axes {
 } named_axes;
 
 // Inside of what an axis before it cuts at the same place.
-static void put_cut(const named_axes *axes, int axis, sn_cut cut, sn_plan_layout *entry) {
+static void put_cut(const named_axes *axes, int axis, sn_cut cut, sn_type type, sn_plan_layout *entry) {
     if (cut < 0 || axes->of[axis] < 0) return;
     int64_t outer = sn_cut_outer(cut), outers[SN_MAX_AXES];
     int dim = sn_cut_dim(cut), order[SN_MAX_AXES];
@@ -767,7 +659,9 @@ static void put_cut(const named_axes *axes, int axis, sn_cut cut, sn_plan_layout
         int64_t end = outers[order[i]] * axes->mesh->size[order[i]];
         if (outer >= outers[order[i]] && outer < end) outer = end;
     }
-    sn_layout_add(axes->mesh, &entry->layout, dim, axes->of[axis], outer);
+    sn_layout layout = entry->layout;
+    sn_layout_add(axes->mesh, &layout, dim, axes->of[axis], outer);
+    if (!n || sn_layout_divides(axes->mesh, layout, dim, type.dim[dim])) entry->layout = layout;
 }
 
 // Whether a result's layout over an axis is not what the readers alone would give it. What the axes of the data cut
@@ -783,10 +677,12 @@ static bool is_stated(const sn_class_table *t, const ways *w, int axis, int f) {
 
 // Rows of merged samples and tokens have the samples outermost: those of one micro-batch of all ranks, in the program
 // that the plan is for.
-static sn_cut cut_of_program(const sn_evaluator *e, sn_type type, sn_cut cut, int64_t samples) {
+static sn_cut cut_of_program(const sn_evaluator *e, sn_cut cut, int64_t samples, sn_type *type) {
     int64_t batch = e->blocks->batch;
-    bool merged = cut >= 0 && sn_cut_dim(cut) == 0 && type.dim[0] > batch && sn_cut_outer(cut) % batch == 0;
-    return merged ? sn_cut_make(0, sn_cut_outer(cut) / batch * samples) : cut;
+    bool merged = cut >= 0 && sn_cut_dim(cut) == 0 && type->dim[0] > batch && sn_cut_outer(cut) % batch == 0;
+    if (!merged) return cut;
+    type->dim[0] = type->dim[0] / batch * samples;
+    return sn_cut_make(0, sn_cut_outer(cut) / batch * samples);
 }
 
 // Parameters that are cut, and results between groups whose layout must be said.
@@ -796,7 +692,8 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
     for (int p = 0; p < block->n_parameters; p++) {
         const sn_value *like = t->block->parameters[p]->value;
         sn_plan_layout entry = {.name = block->parameters[p]->name, .rank = like->type.rank};
-        for (int a = SN_EXPERT_AXIS; a <= SN_TENSOR_AXIS; a++) put_cut(axes, a, parameter_cut(t, w, a, like), &entry);
+        for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++)
+            put_cut(axes, a, parameter_cut(e, t, w, a, like), like->type, &entry);
         if (sn_layout_axes(entry.layout)) list[(*count)++] = entry;
     }
     for (int f = 0; f < t->n_flows; f++) {
@@ -804,20 +701,29 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
         if (flow->producer < 0 || flow->value != first_result(&t->block->groups[flow->producer])) continue;
         sn_plan_layout entry = {.name = block->groups[flow->producer].node, .rank = flow->value->type.rank};
         bool stated = false;
-        for (int a = SN_EXPERT_AXIS; a <= SN_TENSOR_AXIS; a++) {
+        for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) {
             if (axes->of[a] < 0) continue;
             stated |= is_stated(t, w, a, f);
-            put_cut(axes, a, cut_of_program(e, flow->value->type, flow_cut(t, f, w, a), samples), &entry);
+            sn_type type = flow->value->type;
+            sn_cut cut = cut_of_program(e, flow_cut(t, f, w, a), samples, &type);
+            put_cut(axes, a, cut, type, &entry);
         }
         if (stated) list[(*count)++] = entry;
     }
 }
 
+static named_axes axes_of(const sn_mesh *mesh) {
+    named_axes axes = {.mesh = mesh};
+    for (int a = 0; a < SN_AXIS_KINDS; a++) axes.of[a] = -1;
+    axes.of[SN_EXPERT_AXIS] = sn_mesh_axis(mesh, "ep");
+    for (int a = 0, next = SN_TENSOR_AXIS; a < mesh->n_axes && next < SN_AXIS_KINDS; a++)
+        if (sn_mesh_is_tensor_axis(mesh, a)) axes.of[next++] = a;
+    return axes;
+}
+
 sn_plan_layout *sn_evaluator_layouts(sn_evaluator *e, sn_cut_setting setting, const sn_mesh *mesh, sn_arena *arena,
                                      int *count) {
-    named_axes axes = {mesh, {-1, -1, -1, -1}};
-    axes.of[SN_EXPERT_AXIS] = sn_mesh_axis(mesh, "ep");
-    axes.of[SN_TENSOR_AXIS] = sn_mesh_axis(mesh, "tp");
+    named_axes axes = axes_of(mesh);
     ways w = ways_of(e, setting);
     int most = 0;
     for (int b = 0; b < e->blocks->n_blocks; b++)
@@ -848,10 +754,12 @@ const char *sn_evaluator_choice(sn_evaluator *e, sn_cut_setting setting, int blo
     const sn_class_table *t = &e->tables[e->blocks->blocks[block].kind];
     const sn_op_group *g = &t->block->groups[group];
     ways w = ways_of(e, setting);
-    const sn_strategy *tensor = chosen(t, &w, SN_TENSOR_AXIS, group), *experts = chosen(t, &w, SN_EXPERT_AXIS, group);
+    static const char *const names[SN_AXIS_KINDS] = {
+        [SN_TENSOR_AXIS] = "tp", [SN_TENSOR_AXIS + 1] = "tp_q", [SN_EXPERT_AXIS] = "ep"};
     sn_str text = {0};
-    if (setting.tp > 1 && tensor->cuts) describe_cut(g, tensor, "tp", &text);
-    if (setting.ep > 1 && experts->cuts) describe_cut(g, experts, "ep", &text);
+    for (int a = SN_AXIS_KINDS - 1; a >= SN_EXPERT_AXIS; a--)
+        if (names[a] && parts_of(e, setting, a) > 1 && chosen(t, &w, a, group)->cuts)
+            describe_cut(g, chosen(t, &w, a, group), names[a], &text);
     const char *copy = text.length ? sn_arena_strdup(arena, sn_str_text(&text)) : "whole on each rank of tp";
     sn_str_free(&text);
     return copy;

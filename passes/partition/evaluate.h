@@ -6,10 +6,16 @@
 #include "passes/partition/blocks.h"
 #include "passes/partition/plan.h"
 
+// Tensor parallelism may be of several axes, one inside the other. Where tp has more ranks than the model has key/value
+// heads, the heads are cut over the outer axis; the ranks of the inner one share a key/value head and take different
+// query heads of it, as in Megatron-LM and vLLM.
+enum { SN_TENSOR_AXES = 3 };
+
 typedef struct sn_cut_setting {
     int tp, cp, ep; // sizes of the axes that cut blocks; ep cuts stacks of experts, and the samples everywhere else
     int boundary;   // how tp cuts what flows between blocks: 0 not at all, 1 + a dim otherwise (sequence parallelism)
     int64_t micro;  // samples of a micro-batch on one data-parallel rank, before ep
+    int inner[SN_TENSOR_AXES - 1]; // of tp's ranks, those of further axes inside of the first; 0: there is none
 } sn_cut_setting;
 
 // Bytes of a micro-batch. Where the gradients of parameters are a pass of their own (zero-bubble), not all is there for
@@ -45,10 +51,13 @@ void sn_evaluator_free(sn_evaluator *evaluator);
 int sn_evaluator_boundaries(const sn_evaluator *evaluator);
 // The number of experts that sizes of ep divide; 0 where nothing is there for ep to cut.
 int64_t sn_evaluator_experts(const sn_evaluator *evaluator);
+// How tp ranks are split into axes, as sn_cut_setting.inner: where an op has a dim of two factors and an operand has
+// the outer one alone (key heads, and the query heads that share one), and tp is too large for that one.
+void sn_evaluator_split(const sn_evaluator *evaluator, int tp, int inner[SN_TENSOR_AXES - 1]);
 // Costs of each class, [n_classes]; NULL when some dim does not divide. Kept: asking again is cheap.
 const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_cut_setting setting);
-// The layouts that the setting gives the parameters and results of the model, for the axes named "tp" and "ep" of
-// `mesh`; lists and names are in the arena.
+// The layouts that the setting gives the parameters and results of the model, for the axis named "ep" of `mesh` and its
+// tensor axes in their order: those that are not dp, ep, cp or pp. Lists and names are in the arena.
 sn_plan_layout *sn_evaluator_layouts(sn_evaluator *evaluator, sn_cut_setting setting, const sn_mesh *mesh,
                                      sn_arena *arena, int *count);
 // "contraction factor 1 over tp" and the like of a group of a block, for people.

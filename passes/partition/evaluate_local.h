@@ -2,7 +2,8 @@
 #pragma once
 #include "passes/partition/evaluate_table.h"
 
-enum { SN_DATA_AXIS, SN_CONTEXT_AXIS, SN_EXPERT_AXIS, SN_TENSOR_AXIS, SN_AXIS_KINDS };
+// Tensor parallelism has up to SN_TENSOR_AXES axes, outermost first (sn_cut_setting.inner).
+enum { SN_DATA_AXIS, SN_CONTEXT_AXIS, SN_EXPERT_AXIS, SN_TENSOR_AXIS, SN_AXIS_KINDS = SN_TENSOR_AXIS + SN_TENSOR_AXES };
 
 // How the axes cut a group: the strategy over each axis and into how many parts.
 typedef struct sn_group_cut {

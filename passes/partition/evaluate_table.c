@@ -213,25 +213,36 @@ static bool *find_weight_only(builder *b, const sn_op_group *group) {
 }
 
 // Cuts that one side of a flow may have and the other does not know yet: digits of fused and of merged dims.
-static void exchange_cuts(builder *b, sn_class_table *t) {
+static void exchange_cuts(builder *b, sn_class_table *t, const sn_flow *flow) {
     const sn_op_group *groups = t->block->groups;
-    for (int f = 0; f < t->n_flows; f++) {
-        const sn_flow *flow = &t->flows[f];
-        sn_strategies *producer = flow->producer >= 0 ? &t->strategies[flow->producer] : NULL;
-        for (int r = 0; r < flow->n_readers; r++) {
-            int g = flow->readers[r];
-            sn_strategies *reader = &t->strategies[g];
-            for (int s = 0; producer && s < producer->n; s++) {
-                sn_cut cut = sn_strategy_leaves(&groups[flow->producer], &producer->list[s], flow->value);
-                if (cut >= 0) sn_strategies_follow(&groups[g], reader, flow->value, cut, false, b->arena);
-            }
-            for (int s = 0; producer && s < reader->n; s++) {
-                sn_cut cut = sn_strategy_need(&groups[g], &reader->list[s], flow->value);
-                if (cut >= 0) sn_strategies_follow(&groups[flow->producer], producer, flow->value, cut, true, b->arena);
-            }
-            if (flow->context >= 0)
-                sn_strategies_follow(&groups[g], reader, flow->value, flow->context, false, b->arena);
+    sn_strategies *producer = flow->producer >= 0 ? &t->strategies[flow->producer] : NULL;
+    for (int r = 0; r < flow->n_readers; r++) {
+        int g = flow->readers[r];
+        sn_strategies *reader = &t->strategies[g];
+        for (int s = 0; producer && s < producer->n; s++) {
+            sn_cut cut = sn_strategy_leaves(&groups[flow->producer], &producer->list[s], flow->value);
+            if (cut >= 0) sn_strategies_follow(&groups[g], reader, flow->value, cut, false, b->arena);
         }
+        for (int s = 0; producer && s < reader->n; s++) {
+            sn_cut cut = sn_strategy_need(&groups[g], &reader->list[s], flow->value);
+            if (cut >= 0) sn_strategies_follow(&groups[flow->producer], producer, flow->value, cut, true, b->arena);
+        }
+        if (flow->context >= 0) sn_strategies_follow(&groups[g], reader, flow->value, flow->context, false, b->arena);
+    }
+}
+
+static int count_strategies(const sn_class_table *t) {
+    int n = 0;
+    for (int g = 0; g < t->block->n_groups; g++) n += t->strategies[g].n;
+    return n;
+}
+
+// Down the block and up again until all that may follow does.
+static void exchange_all(builder *b, sn_class_table *t) {
+    for (int before = -1, n = count_strategies(t); n != before; n = count_strategies(t)) {
+        before = n;
+        for (int f = 0; f < t->n_flows; f++) exchange_cuts(b, t, &t->flows[f]);
+        for (int f = t->n_flows - 1; f >= 0; f--) exchange_cuts(b, t, &t->flows[f]);
     }
 }
 
@@ -269,7 +280,7 @@ static void build_class(builder *b, sn_class_table *t, const sn_block *block) {
         t->weight_only[g] = find_weight_only(b, &block->groups[g]);
     }
     collect_flows(b, t);
-    for (int round = 0; round < 3; round++) exchange_cuts(b, t);
+    exchange_all(b, t);
     choose_data_axis(t, false, t->data);
     choose_data_axis(t, true, t->context);
     for (int f = 0; f < t->n_flows; f++) note_cuts(b, t, &t->flows[f]);

@@ -48,17 +48,36 @@ typedef enum sn_boundary {
     SN_BOUNDARY_SAMPLES, // as dp does
 } sn_boundary;
 
+// A tensor axis outside of the one at hand: what has been chosen over it.
+typedef struct sn_outer_axis {
+    const int *choice, *label; // per group, per flow
+    int64_t parts;
+} sn_outer_axis;
+
 // evaluate_layout.c: the strategy over one axis of each group of a class. seconds[g][s] is what group g costs under s;
-// bytes[f] what flow f has on a rank before the axis cuts it. False when nothing is possible.
+// bytes[f] what flow f has on a rank before the axis cuts it. Where the axes outside of it do the same with a value,
+// one collective does for all, and what it costs more is what counts. False when nothing is possible.
 typedef struct sn_layout_problem {
     const sn_class_table *table;
     const sn_cost_model *model;
     const sn_group *ranks; // of the axis
+    int n_outside;
+    sn_outer_axis outside[SN_TENSOR_AXES - 1];
+    const sn_group
+        *together; // [1 << n_outside]: the ranks of a set of those axes, by bit, and of the axis; NULL for none
+    const sn_group *without; // the same without the axis
     sn_boundary boundary;
     double **seconds;
     const double *bytes;
 } sn_layout_problem;
+// evaluate_matrices.c: strategies that leave whole a matrix of parameters that the axis can cut take for ever.
+void sn_forbid_whole_matrices(const sn_layout_problem *problem);
+// The cut of what lies between blocks; SN_UNCUT where it does not divide.
+sn_cut sn_layout_between(const sn_layout_problem *problem, int f);
 bool sn_layout_solve(const sn_layout_problem *problem, int *choice, int *flow_label);
+// Of a collective on a tensor of `bytes` before any of the axes cuts it, that the axes outside of it in `joined` do as
+// well: what one over all of them takes more than theirs, or less where more links of a node serve it.
+double sn_move_kind_seconds(const sn_layout_problem *problem, sn_op_kind kind, double bytes, unsigned joined);
 
 // A label of a flow: how its value and its gradient lie while it is read.
 typedef struct sn_flow_label {
@@ -66,9 +85,9 @@ typedef struct sn_flow_label {
 } sn_flow_label;
 // 0: whole, 1: whole with a partial gradient, 2 + i: cuts[i].
 sn_flow_label sn_flow_label_at(const sn_flow *flow, int label);
-// Seconds of the moves of a flow: {forward, backward}. `reader` -1: between the producer and the label.
+// Seconds of the moves of flow `f`: {forward, backward}. `reader` is a group; -1: between the producer and the label.
 typedef struct sn_move_seconds {
     double forward, backward;
 } sn_move_seconds;
-sn_move_seconds sn_flow_moves(const sn_layout_problem *problem, const sn_flow *flow, int reader,
-                              const sn_strategy *strategy, sn_flow_label label, double bytes);
+sn_move_seconds sn_flow_moves(const sn_layout_problem *problem, int f, int reader, const sn_strategy *strategy,
+                              sn_flow_label label);

@@ -41,6 +41,13 @@ int sn_plan_axis_size(const sn_plan *plan, const char *axis) {
     return i < 0 ? 1 : plan->mesh.size[i];
 }
 
+bool sn_mesh_is_tensor_axis(const sn_mesh *mesh, int axis) {
+    static const char *const others[] = {"dp", "ep", "cp", "pp"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(mesh->name[axis], others[i]) == 0) return false;
+    return true;
+}
+
 int sn_plan_stage_count(const sn_plan *plan) {
     return sn_plan_axis_size(plan, "pp") * plan->chunks;
 }

@@ -56,7 +56,8 @@ enum {
 
 typedef struct sn_plan {
     // Axes from outer to inner; size-1 axes may be left out. Two names have a meaning: `dp` cuts the data, `pp` counts
-    // pipeline ranks and cuts no value. `cp` cuts the sequence of the data, where it is there.
+    // pipeline ranks and cuts no value. `cp` cuts the sequence of the data, where it is there. Where `tp` is split
+    // (sn_evaluator_split), `tp_q` is the inner part.
     sn_mesh mesh;
     int microbatches; // per update; 1 without accumulation
     int64_t batch;    // samples per update over all ranks; 0: not stated
@@ -82,6 +83,8 @@ const char *sn_remat_name(sn_remat remat);
 
 int sn_plan_ranks(const sn_plan *plan);
 int sn_plan_axis_size(const sn_plan *plan, const char *axis); // 1 for an axis that is not there
+// Whether an axis is none that the names dp, ep, cp and pp have a meaning for: it cuts weights.
+bool sn_mesh_is_tensor_axis(const sn_mesh *mesh, int axis);
 // Stages of the pipeline over all ranks: pp * chunks.
 int sn_plan_stage_count(const sn_plan *plan);
 // Data parallelism over `ranks` ranks.

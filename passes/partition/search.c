@@ -106,6 +106,7 @@ typedef struct run {
     double dropped_bound; // least bound of what was not solved
     long candidates, solved, work;
     obstacle furthest;
+    int inner[SN_TENSOR_AXES - 1]; // of the tp that is looked at
 } run;
 
 const char *sn_objective_name(sn_objective objective) {
@@ -365,6 +366,7 @@ static void consider_degrees(run *r, int tp, int cp, int ep, int pp) {
             continue;
         sn_candidate c = {.pp = pp, .dp = (int)dp, .chunks = 1, .microbatches = (int)(share / micro)};
         c.setting = (sn_cut_setting){.tp = tp, .cp = cp, .ep = ep, .micro = micro};
+        memcpy(c.setting.inner, r->inner, sizeof r->inner);
         consider_layouts(r, &c);
     }
 }
@@ -389,6 +391,7 @@ static void consider_all(run *r) {
     int most_cp = named_size(r, "cp") ? named_size(r, "cp") : MOST_CONTEXT;
     for (int tp = 1; tp <= most_tp; tp++) {
         if (devices % tp || (named_size(r, "tp") ? tp != most_tp : node % tp)) continue;
+        sn_evaluator_split(r->search->evaluator, tp, r->inner);
         for (int cp = 1; cp <= most_cp; cp++) {
             if (devices % ((int64_t)tp * cp) || (named_size(r, "cp") ? cp != most_cp : cp & (cp - 1))) continue;
             consider_experts(r, tp, cp);
@@ -580,7 +583,9 @@ sn_plan sn_search_plan(sn_search *search, const sn_candidate *c, sn_arena *arena
     add_axis(&plan.mesh, c->data_outside ? "pp" : "dp", c->data_outside ? c->pp : c->dp);
     add_axis(&plan.mesh, "ep", c->setting.ep);
     add_axis(&plan.mesh, "cp", c->setting.cp);
-    add_axis(&plan.mesh, "tp", c->setting.tp);
+    int inner = c->setting.inner[0] ? c->setting.inner[0] : 1;
+    add_axis(&plan.mesh, "tp", c->setting.tp / inner);
+    add_axis(&plan.mesh, "tp_q", inner);
     plan.remat = c->stages ? c->stages[0].remat : SN_REMAT_NONE;
     if (c->stages && c->n_stages > 1) {
         plan.n_stages = c->n_stages;

@@ -190,8 +190,8 @@ static double cost_of_choice(const sn_layout_problem *p, const int *choice, cons
         const sn_flow *flow = &p->table->flows[f];
         for (int r = flow->producer >= 0 ? -1 : 0; r < flow->n_readers; r++) {
             int g = r < 0 ? flow->producer : flow->readers[r];
-            sn_move_seconds s = sn_flow_moves(p, flow, r < 0 ? -1 : g, &p->table->strategies[g].list[choice[g]],
-                                              sn_flow_label_at(flow, label[f]), p->bytes[f]);
+            sn_move_seconds s = sn_flow_moves(p, f, r < 0 ? -1 : g, &p->table->strategies[g].list[choice[g]],
+                                              sn_flow_label_at(flow, label[f]));
             total += s.forward + s.backward;
         }
     }
@@ -219,8 +219,8 @@ static double least_of_choice(const sn_layout_problem *p, const int *choice, con
             if (inside ? !may_have(p, flow, l) : l != label[f]) continue;
             for (int r = flow->producer >= 0 ? -1 : 0; r < flow->n_readers; r++) {
                 int g = r < 0 ? flow->producer : flow->readers[r];
-                sn_move_seconds s = sn_flow_moves(p, flow, r < 0 ? -1 : g, &p->table->strategies[g].list[choice[g]],
-                                                  sn_flow_label_at(flow, l), p->bytes[f]);
+                sn_move_seconds s = sn_flow_moves(p, f, r < 0 ? -1 : g, &p->table->strategies[g].list[choice[g]],
+                                                  sn_flow_label_at(flow, l));
                 cost += s.forward + s.backward;
             }
             best = fmin(best, cost);

@@ -139,7 +139,8 @@ static tally enumerate(const problem *p, double limit_scale) {
                                 if (pp * dp * ep * cp * tp != n || pp > p->blocks.n_blocks) continue;
                                 if (BATCH % dp || BATCH / dp % micro) continue;
                                 sn_candidate c = {.pp = pp, .dp = dp, .microbatches = BATCH / dp / micro};
-                                c.setting = (sn_cut_setting){tp, cp, ep, boundary, micro};
+                                c.setting = (sn_cut_setting){
+                                    .tp = tp, .cp = cp, .ep = ep, .boundary = boundary, .micro = micro};
                                 for_schedules(&t, c);
                             }
     return t;
