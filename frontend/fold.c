@@ -149,10 +149,12 @@ static bool is_progression(const sn_tensor *tensor, int *axis, int64_t *start, i
     for (int i = 0; i < type.rank; i++)
         if (type.dim[i] == count) *axis = i;
     if (type.dim[*axis] != count) return false;
-    *start = sn_load_i64(type.dtype, tensor->data, 0);
-    *step = sn_load_i64(type.dtype, tensor->data, 1) - *start;
+    uint64_t first = (uint64_t)sn_load_i64(type.dtype, tensor->data, 0); // modulo 2^64, as iota counts
+    uint64_t apart = (uint64_t)sn_load_i64(type.dtype, tensor->data, 1) - first;
     for (int64_t i = 2; i < count; i++)
-        if (sn_load_i64(type.dtype, tensor->data, i) != *start + i * *step) return false;
+        if ((uint64_t)sn_load_i64(type.dtype, tensor->data, i) != first + (uint64_t)i * apart) return false;
+    *start = (int64_t)first;
+    *step = (int64_t)apart;
     return true;
 }
 

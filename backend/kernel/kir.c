@@ -24,7 +24,7 @@ int sn_kir_op_operands(sn_kir_op op) {
 }
 
 sn_kir *sn_kir_new(const char *name, int64_t grid) {
-    SN_CHECK(grid >= 1 && grid < INT64_C(1) << 31);
+    SN_CHECK(grid >= 1 && grid <= SN_KIR_MOST_BLOCKS);
     sn_kir *k = sn_alloc(sizeof *k);
     k->name = sn_arena_strdup(&k->arena, name);
     k->origin = "";

@@ -118,7 +118,8 @@ typedef struct sn_kir {
     sn_arena arena;
 } sn_kir;
 
-sn_kir *sn_kir_new(const char *name, int64_t grid); // grid in [1, 2^31)
+enum { SN_KIR_MOST_BLOCKS = INT32_MAX };            // what CUDA's grids have along x
+sn_kir *sn_kir_new(const char *name, int64_t grid); // grid in [1, SN_KIR_MOST_BLOCKS]
 void sn_kir_free(sn_kir *k);
 void sn_kir_set_origin(sn_kir *k, const char *text);
 void sn_kir_set_threads(sn_kir *k, int threads); // default 256; rounded up to a multiple of 32, at most 1024

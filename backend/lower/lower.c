@@ -39,7 +39,8 @@ static void load_scalars(sn_lowering *lowering) {
 
 void sn_lowering_begin(sn_lowering *lowering, int64_t grid) {
     const sn_func *body = lowering->body;
-    sn_kir *k = lowering->l.k = sn_kir_new(lowering->name, grid);
+    lowering->too_large = grid > SN_KIR_MOST_BLOCKS;
+    sn_kir *k = lowering->l.k = sn_kir_new(lowering->name, lowering->too_large ? 1 : grid);
     set_origin(k, lowering->op);
     bool *tied = sn_alloc(body->args.count + 1);
     for (size_t i = 0; i < body->results.count; i++)
@@ -99,6 +100,13 @@ sn_kir *sn_lower_kernel(const sn_op *op, const char *name, sn_diags *diags) {
     sn_vec_free(&lowering.l.known);
     sn_vec_free(&lowering.l.scopes);
     sn_arena_free(&arena);
+    if (lowering.too_large) {
+        const char *node = sn_origin_node(op->origin);
+        sn_error(diags, "E0505", node ? node : name, "bind its dims to smaller sizes, or use more ranks",
+                 "its tensors are too large for one kernel");
+        sn_kir_free(lowering.l.k);
+        return NULL;
+    }
     const char *problem = sn_kir_verify(lowering.l.k);
     if (problem) {
         sn_str text = {0};

@@ -10,6 +10,7 @@ typedef struct sn_lowering {
     const char *name;
     sn_lower l;
     sn_kir_buffer **results; // of the body's results, by index
+    bool too_large;          // for the blocks that a launch can have: what is built then is thrown away
 } sn_lowering;
 
 // Makes the kernel with its parameters; the schedules below call it once they know the grid.

@@ -38,6 +38,15 @@ for ((at = 0; at < size; at += 997)); do
     fi
 done
 
+# sizes whose products overflow, or that no kernel could run over
+lenet=$models/lenet/dynamo-21-raw-loss-dyn.onnx gpt2=$models/gpt2/dynamo-21-raw-loss-dyn.onnx
+for size in 9223372036854775807 281474976710656 99999999999999999999; do
+    expect 1 'error\[E0207\].*more than 2\^48 elements' "$sennit" compile "$lenet" --dim s10=$size -o "$tree/program"
+done
+expect 1 'error\[E0505\]' "$sennit" compile "$lenet" --dim s10=2147483648 -o "$tree/program"
+expect 1 'error\[E020[12]\]' "$sennit" compile "$gpt2" --dim s10=1099511627776 --dim s87=1099511627776 --dim s21=16 \
+    --dim s12=16 -o "$tree/program"
+
 expect 1 'error\[E0704\].*missing' "$sennit" export "$tree/absent"
 expect 1 'error\[E0710\].*absent' "$sennit" export "$tree/absent" -o "$tree/trained.onnx"
 expect 2 'No such file' ls "$tree/trained.onnx"

@@ -27,12 +27,23 @@ static inline void fuzz_import_model(sn_onnx_model *model, int64_t symbols, sn_d
     sn_module_free(module);
 }
 
+// Of an input that failed: SENNIT_FUZZ_WRITE names a file for its model (which tests/fuzz/onnx then keeps: fuzz_node's
+// own bytes change their meaning with the table of operators), SENNIT_FUZZ_PRINT shows the diagnostics.
+static inline void fuzz_write(const void *data, size_t size) {
+    const char *path = getenv("SENNIT_FUZZ_WRITE");
+    FILE *out = path ? fopen(path, "wb") : NULL;
+    if (!out) return;
+    fwrite(data, 1, size, out);
+    fclose(out);
+}
+
 // A model of any bytes is refused with a diagnostic, or becomes a valid module. Each symbolic dim is bound to
 // `symbols`; a model that `skip` (may be NULL) answers is not imported.
 static inline void fuzz_import(const void *data, size_t size, int64_t symbols, bool (*skip)(const sn_onnx_info *info)) {
     // an exact copy on the heap, so that a read behind the end is seen
     char *copy = malloc(size + !size);
     if (size) memcpy(copy, data, size);
+    fuzz_write(data, size);
     sn_diags diags = {0};
     sn_onnx_model *model = sn_onnx_open_memory(copy, size, "fuzz", &diags);
     if (model && !(skip && skip(sn_onnx_info_of(model))))
