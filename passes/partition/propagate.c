@@ -286,12 +286,11 @@ static void join_weights(query *q) {
     }
 }
 
-// The first result in the layout that is wanted of it, for all that reads it.
-static void meet_target(const query *q) {
+// A result in another layout, for all that reads it.
+static void move_result(const query *q, int index, sn_layout target) {
     sn_distributor *d = q->d;
     sn_op *op = q->op;
-    sn_value *value = op->results[0];
-    sn_layout target = target_of(q, value->layout);
+    sn_value *value = op->results[index];
     if (sn_layout_equal(value->layout, target)) return;
     if (d->trial) {
         sn_distribute_move(d, op->func, op, value, value->layout, target);
@@ -308,6 +307,25 @@ static void meet_target(const query *q) {
     for (size_t i = 0; i < n; i++) sn_op_set_operand(uses[i].op, uses[i].index, moved);
     for (size_t i = 0; i < op->func->results.count; i++)
         if (op->func->results.data[i] == value) op->func->results.data[i] = moved;
+}
+
+// Keys and values that were cut (along the sequence) are joined for attention: their gradients, of which each rank has
+// a sum's part, are scattered as they were cut.
+static void scatter_gradients(const query *q) {
+    const sn_mesh *mesh = q->d->mesh;
+    for (int i = 1; i < 3; i++) {
+        sn_layout layout = q->op->results[i]->layout, cut = layout;
+        for (int a = 0; a < mesh->n_axes; a++) {
+            int64_t outers[SN_MAX_AXES];
+            int dim = sn_layout_dim_of(q->now[i], a);
+            if (dim < 0 || !(layout.partial >> a & 1)) continue;
+            sn_layout_outers(mesh, q->now[i], dim, outers);
+            cut.partial &= (sn_axes) ~(1 << a);
+            sn_layout_add(mesh, &cut, dim, a, outers[a]);
+            if (!sn_layout_divides(mesh, cut, dim, q->op->results[i]->type.dim[dim])) cut = layout;
+        }
+        move_result(q, i, cut);
+    }
 }
 
 static sn_value *placed(sn_op *op, sn_layout layout) {
@@ -366,5 +384,6 @@ void sn_distribute_op(sn_distributor *d, sn_op *op) {
         op->results[i]->layout = result_layout(&q, i, passing);
         d->touched += local_bytes(&q, op->results[i], op->results[i]->layout);
     }
-    if (q.target) meet_target(&q);
+    if (q.target) move_result(&q, 0, target_of(&q, op->results[0]->layout));
+    if (op->kind == SN_OP_ATTENTION_GRAD) scatter_gradients(&q);
 }
