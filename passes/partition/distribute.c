@@ -192,9 +192,9 @@ static void warn_of_idle_axes(sn_distributor *d) {
 }
 
 static void warn_of_idle_zero(const sn_plan *plan, sn_diags *diags) {
-    if (plan->zero && sn_plan_axis_size(plan, "dp") == 1)
+    if (plan->zero && sn_plan_axis_size(plan, "dp") == 1 && sn_plan_axis_size(plan, "cp") == 1)
         sn_warning(diags, "W0431", "zero", "add dp=N to the mesh, or leave zero out",
-                   "ZeRO cuts over dp, which has one rank: zero=%d changes nothing", plan->zero);
+                   "ZeRO cuts over dp and cp, which have one rank: zero=%d changes nothing", plan->zero);
 }
 
 bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {

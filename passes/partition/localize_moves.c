@@ -88,11 +88,12 @@ static void localize_gather(sn_localizer *l, sn_axes axes) {
     sn_local_replace(l, sn_build_reshape(&l->b, all, y->type.rank, y->type.dim));
 }
 
-static void localize_reduce_scatter(sn_localizer *l, int axis) {
+// Several axes cut one inside the other, in the order of the mesh: their digits are one.
+static void localize_reduce_scatter(sn_localizer *l, sn_axes axes) {
     sn_value *x = l->op->operands[0], *y = l->op->results[0];
     int dim = (int)sn_op_int(l->op, "dim");
-    int64_t outer = local_outer(l->mesh, y->layout, dim, axis, (sn_axes)(1 << axis));
-    digit d = digit_of(x->type, dim, outer, l->mesh->size[axis]);
+    int64_t outer = local_outer(l->mesh, y->layout, dim, __builtin_ctz(axes), axes);
+    digit d = digit_of(x->type, dim, outer, sn_mesh_size(l->mesh, axes));
     sn_attr attrs[] = {axes_attr(l), sn_attr_int("dim", 0)};
     sn_value *part = collective(l, split_front(&l->b, x, d), 1, d.before * d.after, 2, attrs);
     sn_local_replace(l, sn_build_reshape(&l->b, part, y->type.rank, y->type.dim));
@@ -145,7 +146,7 @@ void sn_localize_move(sn_localizer *l) {
         localize_gather(l, axes);
         break;
     case SN_OP_REDUCE_SCATTER:
-        localize_reduce_scatter(l, axis);
+        localize_reduce_scatter(l, axes);
         break;
     case SN_OP_ALL_TO_ALL:
         localize_all_to_all(l, axis);

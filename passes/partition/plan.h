@@ -63,7 +63,7 @@ typedef struct sn_plan {
     int64_t batch;    // samples per update over all ranks; 0: not stated
     sn_pipeline schedule;
     int chunks; // stages per pipeline rank: stage s runs on pipeline rank s mod pp
-    int zero;   // ZeRO stage over dp (Rajbhandari et al. 2020): 1 optimizer state, 2 and gradients, 3 and parameters
+    int zero;   // ZeRO over dp and cp (Rajbhandari et al. 2020): 1 optimizer state, 2 and gradients, 3 and parameters
     sn_remat remat; // of stages that do not say
     unsigned named; // SN_PLAN_*: read from the text; the others have their defaults
 

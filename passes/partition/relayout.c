@@ -52,11 +52,37 @@ static void shard(planner *p) {
     }
 }
 
-static void reduce(planner *p) {
-    for (int a = 0; a < p->mesh->n_axes; a++) {
-        bool summed = p->now.partial >> a & 1 && p->now.partial_kind == SN_PARTIAL_SUM;
-        if (summed && sn_layout_dim_of(p->to, a) >= 0) (void)cut(p, SN_OP_REDUCE_SCATTER, a);
+static bool is_scattered(const planner *p, int axis) {
+    bool summed = p->now.partial >> axis & 1 && p->now.partial_kind == SN_PARTIAL_SUM;
+    return summed && sn_layout_dim_of(p->to, axis) >= 0;
+}
+
+// Axes that cut a dim one inside the other, in the order of the mesh, scatter as one group: with the ranks of a node as
+// one of the axes, less crosses the slow links than where each axis scatters by itself.
+static void scatter_from(planner *p, int axis) {
+    sn_axes axes = (sn_axes)(1 << axis);
+    int64_t outer, end;
+    int dim = place_of(p, p->to, axis, &outer);
+    sn_layout layout = p->now;
+    layout.partial &= (sn_axes)~axes;
+    sn_layout_add(p->mesh, &layout, dim, axis, outer);
+    end = outer * p->mesh->size[axis];
+    for (int a = axis + 1; a < p->mesh->n_axes; a++) {
+        if (!is_scattered(p, a) || place_of(p, p->to, a, &outer) != dim || outer != end) continue;
+        axes |= (sn_axes)(1 << a);
+        layout.partial &= (sn_axes) ~(1 << a);
+        sn_layout_add(p->mesh, &layout, dim, a, outer);
+        end *= p->mesh->size[a];
     }
+    if (sn_layout_divides(p->mesh, layout, dim, p->type.dim[dim]))
+        add(p, SN_OP_REDUCE_SCATTER, axes, dim, 0, layout);
+    else
+        (void)cut(p, SN_OP_REDUCE_SCATTER, axis);
+}
+
+static void reduce(planner *p) {
+    for (int a = 0; a < p->mesh->n_axes; a++)
+        if (is_scattered(p, a)) scatter_from(p, a);
     for (int a = 0; a < p->mesh->n_axes; a++) {
         int from = sn_layout_dim_of(p->now, a), to = sn_layout_dim_of(p->to, a);
         if (from >= 0 && to >= 0 && from != to) (void)cut(p, SN_OP_ALL_TO_ALL, a);

@@ -1,7 +1,8 @@
 // Layouts that do not follow from an op's operands: of weights and their optimizer state, of gradients, and those that
 // the plan states of results.
 //
-// ZeRO (Rajbhandari et al. 2020) cuts what belongs to a parameter over dp, along a dim that divides:
+// ZeRO (Rajbhandari et al. 2020) cuts what belongs to a parameter over the ranks that hold it alike, dp and cp, along a
+// dim that divides:
 //   1  moments: a gradient is reduce-scattered to them, the parameter's new parts are joined
 //   2  and accumulators: every micro-batch's gradient is reduce-scattered; else they hold each rank's own sum
 //   3  and the parameter, which is joined where it is used
@@ -10,9 +11,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-static sn_axes data_axis(const sn_distributor *d) {
-    int dp = sn_mesh_axis(d->mesh, "dp");
-    return dp >= 0 && d->mesh->size[dp] > 1 ? (sn_axes)(1 << dp) : 0;
+static sn_axes data_axes(const sn_distributor *d) {
+    static const char *const names[] = {"dp", "cp"};
+    sn_axes axes = 0;
+    for (int i = 0; i < 2; i++) {
+        int axis = sn_mesh_axis(d->mesh, names[i]);
+        if (axis >= 0 && d->mesh->size[axis] > 1) axes |= (sn_axes)(1 << axis);
+    }
+    return axes;
 }
 
 static bool is_weight(const sn_global *global) {
@@ -50,18 +56,26 @@ static bool state_weights(sn_distributor *d) {
     return good;
 }
 
-// The layout with dp's cut inside of each part, along the dim that leaves the longest pieces; false when none divides.
-static bool cut_over_data(const sn_distributor *d, sn_type type, sn_layout *layout) {
-    int dp = sn_mesh_axis(d->mesh, "dp"), best = -1;
-    if (sn_layout_dim_of(*layout, dp) >= 0) return true;
+// Axes' cuts inside of each part, one inside the other.
+static void cut_inside(const sn_mesh *mesh, sn_axes axes, int dim, sn_layout *layout) {
+    int64_t outers[SN_MAX_AXES], inside = 1;
+    int order[SN_MAX_AXES], n = sn_layout_order(mesh, *layout, dim, order);
+    sn_layout_outers(mesh, *layout, dim, outers);
+    if (n) inside = outers[order[n - 1]] * mesh->size[order[n - 1]];
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (!(axes >> a & 1)) continue;
+        sn_layout_add(mesh, layout, dim, a, inside);
+        inside *= mesh->size[a];
+    }
+}
+
+// Along the dim that leaves the longest pieces; false when none divides.
+static bool cut_over(const sn_distributor *d, sn_axes axes, sn_type type, sn_layout *layout) {
+    int best = -1;
     sn_layout best_layout = {0};
     for (int dim = 0; dim < type.rank; dim++) {
-        int64_t outers[SN_MAX_AXES], inside = 1;
-        int order[SN_MAX_AXES], n = sn_layout_order(d->mesh, *layout, dim, order);
-        sn_layout_outers(d->mesh, *layout, dim, outers);
-        if (n) inside = outers[order[n - 1]] * d->mesh->size[order[n - 1]];
         sn_layout cut = *layout;
-        sn_layout_add(d->mesh, &cut, dim, dp, inside);
+        cut_inside(d->mesh, axes, dim, &cut);
         bool better = best < 0 || (layout->dim[best] && !layout->dim[dim]); // the first dim is the outermost
         if (!sn_layout_divides(d->mesh, cut, dim, type.dim[dim]) || !better) continue;
         best = dim;
@@ -71,18 +85,27 @@ static bool cut_over_data(const sn_distributor *d, sn_type type, sn_layout *layo
     return best >= 0;
 }
 
+// Over all axes that the plan leaves; where they are too many, over one of them.
+static bool cut_over_data(const sn_distributor *d, sn_type type, sn_layout *layout) {
+    sn_axes left = data_axes(d) & (sn_axes)~sn_layout_axes(*layout);
+    if (!left || cut_over(d, left, type, layout)) return true;
+    for (int a = 0; a < d->mesh->n_axes; a++)
+        if (left >> a & 1 && cut_over(d, (sn_axes)(1 << a), type, layout)) return true;
+    return false;
+}
+
 static void cut_parameter(sn_distributor *d, sn_global *global) {
     sn_value *value = global->value;
     if (cut_over_data(d, value->type, &value->layout) || d->trial) return;
     sn_remark(d->diags, "R0806", global->name, NULL, "ZeRO leaves it whole: no dim divides over %" PRId64 " ranks",
-              sn_mesh_size(d->mesh, data_axis(d)));
+              sn_mesh_size(d->mesh, data_axes(d)));
 }
 
 bool sn_targets_of_globals(sn_distributor *d) {
     size_t n = d->module->globals.count;
     for (size_t i = 0; i < n; i++) d->module->globals.data[i]->value->layout = (sn_layout){0};
     if (!state_weights(d)) return false;
-    int zero = data_axis(d) ? d->plan->zero : 0;
+    int zero = data_axes(d) ? d->plan->zero : 0;
     for (size_t i = 0; i < n; i++) {
         sn_global *global = d->module->globals.data[i], *of = global->of;
         if (!of || !sn_shape_equal(global->value->type, of->value->type)) continue;
@@ -186,7 +209,7 @@ bool sn_targets_of_results(sn_distributor *d, sn_func *func) {
 sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value) {
     sn_layout layout = value->layout;
     if (value->kind == SN_VALUE_GLOBAL && is_weight(value->global) && !sn_op_has(op->kind, SN_TRAIT_UPDATE))
-        sn_layout_remove(d->mesh, &layout, data_axis(d));
+        sn_layout_remove(d->mesh, &layout, data_axes(d));
     return layout;
 }
 

@@ -27,7 +27,7 @@ for mesh in dp=2,ep=2 ep=2,tp=2 pp=1,ep=2,cp=2 ep=2,dp=1,tp=1,microbatches=2,zer
     ranks=$(echo "$mesh" | tr ',' '\n' | awk -F= 'BEGIN { n = 1 } $1 ~ /^(pp|dp|ep|cp|tp)$/ { n *= $2 } END { print n }')
     equals "$moe" --cluster "local:$ranks" --mesh "$mesh"
 done
-for mesh in tp=2,microbatches=1 cp=2,tp=2 pp=2,tp=2,microbatches=2 dp=2,tp=2,zero=1; do
+for mesh in tp=2,microbatches=1 cp=2,tp=2 pp=2,tp=2,microbatches=2 dp=2,tp=2,zero=1 dp=2,cp=2,zero=2 cp=2,zero=3; do
     ranks=$(echo "$mesh" | tr ',' '\n' | awk -F= 'BEGIN { n = 1 } $1 ~ /^(pp|dp|ep|cp|tp)$/ { n *= $2 } END { print n }')
     equals "$gpt2" --cluster "local:$ranks" --mesh "$mesh"
 done

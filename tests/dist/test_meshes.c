@@ -17,6 +17,10 @@ static const char *const outlines[] = {
     "dp=2,microbatches=2", // accumulators that hold each rank's own sum
     "cp=2,zero=1",         // sequence of the data, causal rows
     "cp=2,tp=2",
+    "dp=2,cp=2,zero=1", // shares over both
+    "dp=2,cp=2,zero=2,microbatches=2",
+    "dp=2,cp=2,tp=2,zero=3,microbatches=2",
+    "cp=2,dp=2,zero=3", // the other way round
     "ep=2,dp=2,zero=3", // experts
     "x=2,y=2",          // two axes for weights
 };
