@@ -503,6 +503,11 @@ static double input_bytes(const sn_evaluator *e, const sn_class_table *t, const 
     return bytes;
 }
 
+static double parameter_seconds(sn_evaluator *e, const sn_parameter_ops *of, int n, sn_op *const *ops,
+                                const sn_cut *cuts, const int64_t *parts) {
+    return sn_times_parameter(e->times, &e->model, of->parameter, n, ops, cuts, parts, &e->scratch);
+}
+
 static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
     sn_group ranks = sn_cluster_group(e->cluster, 0, w->setting.tp, 1);
     for (int p = 0; p < t->block->n_parameters; p++) {
@@ -522,10 +527,9 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
         out->gradients += ops->gradient_bytes / parts;
         if (cuts[SN_EXPERT_AXIS] < 0) out->shared += ops->gradient_bytes / parts;
         out->optimizer += ops->optimizer_bytes / parts;
-        out->update += sn_times_parameter(e->times, &e->model, ops->parameter, ops->n_update, ops->update, cuts,
-                                          axis_parts, &e->scratch);
-        out->backward_weight += sn_times_parameter(e->times, &e->model, ops->parameter, ops->n_accumulate,
-                                                   ops->accumulate, cuts, axis_parts, &e->scratch);
+        out->update += parameter_seconds(e, ops, ops->n_update, ops->update, cuts, axis_parts);
+        out->clear += parameter_seconds(e, ops, ops->n_clear, ops->clear, cuts, axis_parts);
+        out->backward_weight += parameter_seconds(e, ops, ops->n_accumulate, ops->accumulate, cuts, axis_parts);
         if (w->setting.tp > 1 && whole && w->setting.boundary)
             out->reduce += sn_cost_collective(&e->model, SN_OP_ALL_REDUCE,
                                               ops->gradient_bytes / (double)axis_parts[SN_EXPERT_AXIS], &ranks);

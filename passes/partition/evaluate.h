@@ -37,6 +37,7 @@ typedef struct sn_block_cost {
     double parameters, gradients, optimizer; // bytes, before ZeRO
     double shared;                           // bytes of the gradients that are summed over ep: all but the experts'
     double update;                           // seconds once a step, before ZeRO
+    double clear;                            // the same, of setting the sums of gradients to zero
     double reduce;                           // seconds once a step: gradients of parameters that tp or cp leave whole
 } sn_block_cost;
 

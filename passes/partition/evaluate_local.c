@@ -112,6 +112,10 @@ static sn_op *make_kernel(shadows *s, const fused *f) {
         for (int o = 0; o < op->n_operands; o++) {
             const sn_value *value = op->operands[o];
             bool inner = value->kind == SN_VALUE_RESULT && is_inside(f, value->def);
+            if (op->kind == SN_OP_ASSIGN && o == 0) { // written, not read
+                kernel->results[kernel->n_results++] = shadow->operands[o];
+                continue;
+            }
             bool made = value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_GENERATOR);
             if (inner || made || is_seen(originals, kernel->n_operands, value)) continue;
             originals[kernel->n_operands] = value;

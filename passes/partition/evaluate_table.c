@@ -16,6 +16,17 @@ static bool is_accumulation(const sn_op *op) {
     return op->phase == SN_PHASE_BACKWARD && op->mark == 0;
 }
 
+static bool sets_sum(const sn_op *op) {
+    return op->kind == SN_OP_ASSIGN && op->operands[0]->kind == SN_VALUE_GLOBAL &&
+           op->operands[0]->global->role == SN_ROLE_SUM;
+}
+
+// Sets the sum of gradients to zero, or makes the zeros.
+static bool clears(const sn_op *op) {
+    bool makes = op->n_results == 1 && op->results[0]->uses.count == 1;
+    return sets_sum(op) || (makes && sets_sum(op->results[0]->uses.data[0].op));
+}
+
 static void count_parameter_ops(builder *b) {
     SN_FOR_OPS(op, b->blocks->micro) {
         sn_parameter_ops *p = is_accumulation(op) ? parameter_of(b, sn_origin_node(op->origin)) : NULL;
@@ -23,13 +34,14 @@ static void count_parameter_ops(builder *b) {
     }
     SN_FOR_OPS(op, b->blocks->update) {
         sn_parameter_ops *p = parameter_of(b, sn_origin_node(op->origin));
-        if (p) p->n_update++;
+        if (p) ++*(clears(op) ? &p->n_clear : &p->n_update);
     }
     for (size_t i = 0; i < b->parameters.count; i++) {
         sn_parameter_ops *p = b->parameters.entries[i].value;
         p->update = SN_NEW_N(b->arena, sn_op *, p->n_update + 1);
+        p->clear = SN_NEW_N(b->arena, sn_op *, p->n_clear + 1);
         p->accumulate = SN_NEW_N(b->arena, sn_op *, p->n_accumulate + 1);
-        p->n_update = p->n_accumulate = 0;
+        p->n_update = p->n_clear = p->n_accumulate = 0;
     }
 }
 
@@ -56,7 +68,10 @@ static void index_parameters(builder *b) {
     }
     SN_FOR_OPS(op, b->blocks->update) {
         sn_parameter_ops *p = parameter_of(b, sn_origin_node(op->origin));
-        if (p) p->update[p->n_update++] = op;
+        if (p && clears(op))
+            p->clear[p->n_clear++] = op;
+        else if (p)
+            p->update[p->n_update++] = op;
     }
 }
 

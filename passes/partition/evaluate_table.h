@@ -23,8 +23,8 @@ typedef struct sn_flow {
 typedef struct sn_parameter_ops {
     const sn_global *parameter;
     double gradient_bytes, optimizer_bytes;
-    int n_update, n_accumulate;
-    sn_op **update, **accumulate;
+    int n_update, n_clear, n_accumulate;
+    sn_op **update, **clear, **accumulate; // clear: of the gradients' sums, after the update
 } sn_parameter_ops;
 
 typedef struct sn_class_table {

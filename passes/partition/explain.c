@@ -22,7 +22,7 @@ static char *outline_of(const sn_candidate *c) {
                   c->setting.micro);
     if (c->pp > 1) sn_str_printf(&text, ", %s", sn_pipeline_name(c->schedule));
     if (c->chunks > 1) sn_str_printf(&text, " in %d chunks", c->chunks);
-    if (c->dp > 1) sn_str_printf(&text, ", zero=%d", c->zero);
+    if (sn_candidate_shares(c) > 1) sn_str_printf(&text, ", zero=%d", c->zero);
     if (c->setting.tp > 1) sn_str_puts(&text, c->setting.boundary ? ", sequence cut" : ", sequence whole");
     if (c->data_outside) sn_str_puts(&text, ", dp outermost");
     return text.data;
@@ -182,12 +182,13 @@ static void put_lever(sn_str *out, const char *name, const char *kept, const cha
     }
 }
 
-// ZeRO-3 leaves of each class one part in dp; `saved` is what the candidate's stage leaves out already.
+// ZeRO-3 leaves of each class one part in dp * cp; `saved` is what the candidate's stage leaves out already.
 static void put_zero(sn_str *out, const sn_candidate *c, const sn_memory *m, const char *kept) {
-    double shares[] = {m->optimizer, m->gradients, m->parameters}, saved = 0, more = 0;
+    double bytes[] = {m->optimizer, m->gradients, m->parameters}, saved = 0, more = 0;
+    int shares = sn_candidate_shares(c);
     for (int i = 0; i < 3; i++)
-        *(i < c->zero ? &saved : &more) += shares[i] * (i < c->zero ? c->dp - 1 : 1 - 1.0 / c->dp);
-    if (c->dp > 1) put_lever(out, "ZeRO", kept, "zero=3", saved, more);
+        *(i < c->zero ? &saved : &more) += bytes[i] * (i < c->zero ? shares - 1 : 1 - 1.0 / shares);
+    if (shares > 1) put_lever(out, "ZeRO", kept, "zero=3", saved, more);
 }
 
 static void put_levers(sn_str *out, const sn_plan *fixed, const sn_candidate *c, const sn_stage_report *rank) {

@@ -319,8 +319,8 @@ static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *cos
     int blocks = r->search->request.blocks->n_blocks; // more chunks find no block
     int most = names(fixed, SN_PLAN_CHUNKS) ? (int)fmin(fixed->chunks, blocks) : MOST_CHUNKS;
     for (int zero = 0; zero <= 3; zero++) {
-        if (names(fixed, SN_PLAN_ZERO) ? zero != fixed->zero : zero > 0 && c->dp == 1) continue;
-        if (!meets(r, zero == 0 || c->dp > 1, OBSTACLE_ZERO)) continue;
+        if (names(fixed, SN_PLAN_ZERO) ? zero != fixed->zero : zero > 0 && sn_candidate_shares(c) == 1) continue;
+        if (!meets(r, zero == 0 || sn_candidate_shares(c) > 1, OBSTACLE_ZERO)) continue;
         terms by_order[2] = {0};
         for (int schedule = 0; schedule < SN_PIPELINE_COUNT; schedule++)
             for (int chunks = 1; chunks <= most; chunks++) {
@@ -428,7 +428,7 @@ static void report_obstacle(const run *r) {
                                   "leave microbatches and dp out, or export the model with a symbolic batch dim"},
         [OBSTACLE_DIMS] = {"the axes tp, cp and ep do not divide the model's dims",
                            "choose other sizes of tp and cp, and an ep that divides the experts and a micro-batch"},
-        [OBSTACLE_ZERO] = {"ZeRO needs data-parallel ranks", "choose dp > 1, or zero=0"},
+        [OBSTACLE_ZERO] = {"ZeRO needs ranks that hold the same parameters", "choose dp > 1 or cp > 1, or zero=0"},
         [OBSTACLE_SCHEDULE] =
             {"the schedule does not go with the pipeline",
              "schedules beyond 1f1b need pp > 1; interleaved needs chunks of 2 and more, a number of micro-batches "
@@ -577,7 +577,7 @@ sn_plan sn_search_plan(sn_search *search, const sn_candidate *c, sn_arena *arena
                     .zero = c->zero,
                     .model_hash = q->blocks->model_hash,
                     .cluster_hash = sn_cluster_hash(q->cluster),
-                    .predicted_step_seconds = c->step,
+                    .predicted_step_seconds = c->replayed > 0 ? c->replayed : c->step,
                     .predicted_memory_bytes = c->memory};
     add_axis(&plan.mesh, c->data_outside ? "dp" : "pp", c->data_outside ? c->dp : c->pp);
     add_axis(&plan.mesh, c->data_outside ? "pp" : "dp", c->data_outside ? c->pp : c->dp);

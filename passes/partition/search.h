@@ -44,6 +44,11 @@ typedef struct sn_candidate {
     bool exact;              // stages by the exact search, not an even cut
 } sn_candidate;
 
+// Ranks that hold the same parameters, which ZeRO shares out: those of dp and cp.
+static inline int sn_candidate_shares(const sn_candidate *candidate) {
+    return candidate->dp * candidate->setting.cp;
+}
+
 // The best candidate that has a property: what the plan is compared with.
 typedef struct sn_alternative {
     const char *axis; // "tp", "pp", "ep", "zero", "remat", "schedule", "micro-batch", …

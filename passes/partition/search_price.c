@@ -26,11 +26,34 @@ static int64_t stride_of_pipeline(const sn_candidate *c) {
     return ranks_inside(c) * (c->data_outside ? 1 : c->dp);
 }
 
-static const sn_group *find_group(sn_search *s, int64_t size, int64_t stride) {
-    for (size_t i = 0; i < s->groups.count; i++)
-        if (s->groups.data[i].size == size && s->groups.data[i].stride == stride) return &s->groups.data[i].group;
-    sn_vec_push(&s->groups, (known_group){size, stride, sn_cluster_group(s->request.cluster, 0, size, stride)});
+static sn_group group_of_runs(const sn_search *s, int64_t size, int64_t stride, int64_t runs, int64_t apart) {
+    if (runs == 1) return sn_cluster_group(s->request.cluster, 0, size, stride);
+    int64_t *ranks = sn_alloc((size_t)(size * runs) * sizeof *ranks);
+    for (int64_t i = 0; i < size * runs; i++) ranks[i] = i / size * apart + i % size * stride;
+    sn_group group = sn_cluster_group_of(s->request.cluster, size * runs, ranks);
+    sn_free(ranks);
+    return group;
+}
+
+static const sn_group *find_runs(sn_search *s, int64_t size, int64_t stride, int64_t runs, int64_t apart) {
+    for (size_t i = 0; i < s->groups.count; i++) {
+        const known_group *g = &s->groups.data[i];
+        if (g->size == size && g->stride == stride && g->runs == runs && g->apart == apart) return &g->group;
+    }
+    sn_vec_push(&s->groups, (known_group){size, stride, runs, apart, group_of_runs(s, size, stride, runs, apart)});
     return &sn_vec_last(&s->groups).group;
+}
+
+static const sn_group *find_group(sn_search *s, int64_t size, int64_t stride) {
+    return find_runs(s, size, stride, 1, 0);
+}
+
+// The ranks of dp and cp, which hold the same parameters.
+static const sn_group *find_shares(sn_search *s, const sn_candidate *c) {
+    int64_t apart = stride_of_data(c), context = c->setting.cp, stride = c->setting.tp;
+    if (context == 1) return find_group(s, c->dp, apart);
+    if (c->dp == 1 || apart == context * stride) return find_group(s, c->dp * context, stride);
+    return find_runs(s, context, stride, c->dp, apart);
 }
 
 static double collective(const sn_search *s, sn_op_kind kind, double bytes, const sn_group *group) {
@@ -79,9 +102,9 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
         for (int k = 0; k < x.blocks->n_classes; k++) bytes = fmax(bytes, costs[k].input);
         x.message = sn_cost_message(&s->model, bytes, pair);
     }
-    if (c->zero >= 2 && c->dp > 1) {
+    if (c->zero >= 2 && sn_candidate_shares(c) > 1) {
         // A rate: what a gigabyte takes, so that latency counts as for large buckets.
-        const sn_group *group = find_group(s, c->dp, stride_of_data(c));
+        const sn_group *group = find_shares(s, c);
         x.scatter = collective(s, SN_OP_REDUCE_SCATTER, 1e9, group) / 1e9;
         if (c->zero >= 3) x.gather = collective(s, SN_OP_ALL_GATHER, 1e9, group) / 1e9;
     }
@@ -93,7 +116,7 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
 typedef struct rank_sums {
     double seconds;          // of a micro-batch
     double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
-    double gradients, shared, parameters, update, reduce;
+    double gradients, shared, parameters, update, clear, reduce;
 } rank_sums;
 
 static void add_once(const sn_search *s, const sn_block_cost *costs, int first, int end, rank_sums *rank) {
@@ -105,8 +128,15 @@ static void add_once(const sn_search *s, const sn_block_cost *costs, int first, 
         rank->shared += count * costs[k].shared;
         rank->parameters += count * costs[k].parameters;
         rank->update += count * costs[k].update;
+        rank->clear += count * costs[k].clear;
         rank->reduce += count * costs[k].reduce;
     }
+}
+
+// The states of the optimizer are shared out from ZeRO-1 on, the gradients from ZeRO-2 on.
+static double update_seconds(const sn_candidate *c, double update, double clear) {
+    int shares = sn_candidate_shares(c);
+    return update / (c->zero >= 1 ? shares : 1) + clear / (c->zero >= 2 ? shares : 1);
 }
 
 typedef struct once_seconds {
@@ -116,18 +146,16 @@ typedef struct once_seconds {
 // Gradients over dp, cp and, but for the experts', ep, the update, and the parameters' way back.
 static once_seconds once_a_step(sn_search *s, const sn_candidate *c, const rank_sums *rank) {
     double sync = rank->reduce;
-    const sn_group *context = find_group(s, c->setting.cp, c->setting.tp);
-    sync += collective(s, SN_OP_ALL_REDUCE, rank->gradients, context);
     const sn_group *experts = find_group(s, c->setting.ep, (int64_t)c->setting.tp * c->setting.cp);
     sync += collective(s, SN_OP_ALL_REDUCE, rank->shared, experts);
-    const sn_group *data = find_group(s, c->dp, stride_of_data(c));
+    const sn_group *data = find_shares(s, c);
     sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, rank->gradients, rank->parameters, data);
-    return (once_seconds){sync + zero.reduce + zero.gather, rank->update / (c->zero >= 1 ? c->dp : 1)};
+    return (once_seconds){sync + zero.reduce + zero.gather, update_seconds(c, rank->update, rank->clear)};
 }
 
 static bool reduces_alike(const rank_sums *a, const rank_sums *b) {
     return a->gradients == b->gradients && a->shared == b->shared && a->parameters == b->parameters &&
-           a->update == b->update && a->reduce == b->reduce;
+           a->update == b->update && a->clear == b->clear && a->reduce == b->reduce;
 }
 
 static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const sn_pipeline_times *times) {
@@ -304,9 +332,9 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
 }
 
 static double least_once(sn_search *s, const sn_candidate *c, const sn_price_sums *b) {
-    const sn_group *data = find_group(s, c->dp, stride_of_data(c));
+    const sn_group *data = find_shares(s, c);
     sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, b->gradients / c->pp, b->parameters / c->pp, data);
-    return b->update / c->pp / (c->zero >= 1 ? c->dp : 1) + zero.reduce + zero.gather;
+    return update_seconds(c, b->update, b->clear) / c->pp + zero.reduce + zero.gather;
 }
 
 sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
@@ -325,6 +353,7 @@ sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_sta
         b.gradients += count * cost->gradients;
         b.parameters += count * cost->parameters;
         b.update += count * cost->update;
+        b.clear += count * cost->clear;
     }
     b.once = least_once(s, c, &b);
     return b;
@@ -413,13 +442,13 @@ static void add_column(rank_program *p, rank_column column) {
 static void fill_program(const sn_stage_context *x, int rank, rank_program *out) {
     const sn_candidate *c = x->candidate;
     sn_stage_place place = sn_stage_place_of(x, rank);
-    double working = INFINITY;
+    double working = INFINITY, shares = sn_candidate_shares(c);
     for (int k = 0; k < x->blocks->n_classes; k++) {
         const sn_block_cost *cost = &x->costs[k];
         if (!x->blocks->classes[k].count) continue;
         double work = cost->forward + cost->backward_input + cost->backward_weight;
-        double state = cost->optimizer / (c->zero >= 1 ? c->dp : 1) + cost->gradients / (c->zero >= 2 ? c->dp : 1) +
-                       cost->parameters / (c->zero >= 3 ? c->dp : 1);
+        double state = cost->optimizer / (c->zero >= 1 ? shares : 1) + cost->gradients / (c->zero >= 2 ? shares : 1) +
+                       cost->parameters / (c->zero >= 3 ? shares : 1);
         double moved = 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
         working = fmin(working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)

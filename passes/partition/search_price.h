@@ -3,9 +3,10 @@
 #pragma once
 #include "passes/partition/search_cuts.h"
 
-// Sets of ranks recur; counting their links takes time.
+// Sets of ranks recur; counting their links takes time. A set of dp and cp is one of several runs of ranks.
 typedef struct known_group {
-    int64_t size, stride;
+    int64_t size, stride; // of the ranks of a run
+    int64_t runs, apart;  // first ranks of runs are so far apart
     sn_group group;
 } known_group;
 
@@ -38,7 +39,7 @@ void sn_price_set_stages(const sn_search *search, double limit_scale, sn_candida
 // What all blocks take together, and the average rank's gradients: the same for all schedules and chunks.
 typedef struct sn_price_sums {
     double work, total; // seconds of a micro-batch; with the messages of ZeRO
-    double longest, fill, without, gradients, parameters, update;
+    double longest, fill, without, gradients, parameters, update, clear;
     double once; // seconds a step: the least that a rank's update and gradients take
 } sn_price_sums;
 sn_price_sums sn_price_sums_of(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);

@@ -64,9 +64,10 @@ sn_memory sn_stage_memory(const sn_stage_context *x, const sn_stage_place *place
                           sn_remat remat) {
     const sn_candidate *c = x->candidate;
     sn_memory m = {.parameters = t->parameters, .gradients = t->gradients, .optimizer = t->optimizer};
-    if (c->zero >= 1) m.optimizer /= c->dp;
-    if (c->zero >= 2) m.gradients /= c->dp;
-    if (c->zero >= 3) m.parameters /= c->dp;
+    double shares = sn_candidate_shares(c);
+    if (c->zero >= 1) m.optimizer /= shares;
+    if (c->zero >= 2) m.gradients /= shares;
+    if (c->zero >= 3) m.parameters /= shares;
     m.activations = sn_stage_activations(x, place, &t->activations[remat]);
     m.working = t->working + (remat == SN_REMAT_NONE ? 0 : t->unkept);
     m.buffers = c->pp > 1 ? 2 * t->input : 0;

@@ -110,7 +110,7 @@ static void price_outline(tally *t, sn_candidate c, const sn_block_cost *costs) 
 static void for_schedules(tally *t, sn_candidate c) {
     const sn_block_cost *costs = sn_evaluator_costs(sn_search_evaluator(t->problem->search), c.setting);
     if (!costs) return;
-    for (c.zero = 0; c.zero <= (c.dp > 1 ? 3 : 0); c.zero++)
+    for (c.zero = 0; c.zero <= (sn_candidate_shares(&c) > 1 ? 3 : 0); c.zero++)
         for (int order = 0; order < (c.pp > 1 && c.dp > 1 ? 2 : 1); order++) {
             c.data_outside = order;
             c.chunks = 1;
