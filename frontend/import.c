@@ -40,6 +40,9 @@ sn_entry *sn_scope_find(sn_import *import, sn_scope *scope, const char *name) {
 }
 
 sn_value *sn_import_tensor(sn_import *import, const Onnx__TensorProto *proto, const char *name) {
+    const char *key = sn_arena_printf(&import->arena, "%p", (const void *)proto);
+    sn_value *known = sn_map_get(&import->tensors, key);
+    if (known) return known;
     sn_type type;
     sn_source source;
     const char *problem = sn_tensor_proto_type(proto, &import->arena, &type);
@@ -51,6 +54,7 @@ sn_value *sn_import_tensor(sn_import *import, const Onnx__TensorProto *proto, co
     if (!sn_model_tensor(import->model, proto, type, name, &import->module->arena, import->diags, &source)) return NULL;
     sn_global *global = sn_module_add_global(import->module, name, type, SN_ROLE_CONSTANT, source);
     global->why = "a constant of the graph";
+    sn_map_put(&import->tensors, key, global->value);
     return global->value;
 }
 
@@ -303,6 +307,7 @@ static void free_import(sn_import *import) {
     sn_map_free(&import->positions);
     sn_map_free(&import->sources);
     sn_map_free(&import->noted);
+    sn_map_free(&import->tensors);
     sn_arena_free(&import->arena);
 }
 

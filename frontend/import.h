@@ -64,6 +64,7 @@ struct sn_import {
     sn_map positions;              // initializer name -> index + 1 in info.weights
     sn_map sources;                // initializer name -> sn_global
     SN_VEC(const char *) unmerged; // parameters that were merged by the exporter
+    sn_map tensors;                // address of an Onnx__TensorProto of a subgraph or attribute -> its value
     sn_map noted;                  // tied weights that were reported
     sn_entry absent;               // what a function's input stands for that a call does not give
     sn_value *seed, *step;
@@ -95,6 +96,7 @@ sn_scope *sn_scope_new(sn_import *import, sn_scope *parent);
 void sn_import_nodes(sn_import *import, sn_scope *scope, size_t n_nodes, Onnx__NodeProto *const *nodes);
 // Initializers of a subgraph.
 void sn_import_initializers(sn_import *import, sn_scope *scope, const Onnx__GraphProto *graph);
+// The constant that a tensor of a subgraph or an attribute is: one, however often a loop comes by. NULL: diagnosed.
 sn_value *sn_import_tensor(sn_import *import, const Onnx__TensorProto *proto, const char *name);
 
 // frontend/order.c: an order of the nodes in which each comes after what it reads; the given one when it is one.

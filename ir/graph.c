@@ -30,6 +30,7 @@ void sn_module_free(sn_module *module) {
     sn_vec_free(&module->funcs);
     sn_vec_free(&module->globals);
     sn_map_free(&module->globals_by_name);
+    sn_map_free(&module->last_suffixes);
     sn_map_free(&module->funcs_by_name);
     sn_arena_free(&module->arena);
     sn_free(module);
@@ -63,11 +64,22 @@ void sn_module_remove_func(sn_module *module, sn_func *func) {
     sn_map_put(&module->funcs_by_name, func->name, NULL);
 }
 
+// The name, or the first of name.1, name.2, … that is free. The search goes on where the last one for the name ended:
+// unrolled loops ask for thousands.
+static const char *free_name(sn_module *module, const char *name) {
+    const char *found = sn_arena_strdup(&module->arena, name);
+    if (!sn_module_global(module, found)) return found;
+    const char *key = found;
+    uintptr_t i = (uintptr_t)sn_map_get(&module->last_suffixes, key);
+    do found = sn_arena_printf(&module->arena, "%s.%zu", name, (size_t)++i);
+    while (sn_module_global(module, found));
+    sn_map_put(&module->last_suffixes, key, (void *)i);
+    return found;
+}
+
 sn_global *sn_module_add_global(sn_module *module, const char *name, sn_type type, sn_role role, sn_source source) {
     sn_global *global = SN_NEW(&module->arena, sn_global);
-    global->name = sn_arena_strdup(&module->arena, name);
-    for (int i = 1; sn_module_global(module, global->name); i++)
-        global->name = sn_arena_printf(&module->arena, "%s.%d", name, i);
+    global->name = free_name(module, name);
     global->role = role;
     global->source = source;
     sn_value *value = SN_NEW(&module->arena, sn_value);
@@ -92,6 +104,7 @@ void sn_module_remove_global(sn_module *module, sn_global *global) {
         if (module->globals.data[i] != global) module->globals.data[kept++] = module->globals.data[i];
     module->globals.count = kept;
     sn_map_put(&module->globals_by_name, global->name, NULL);
+    sn_map_free(&module->last_suffixes); // a name is free again
     free_uses(global->value);
 }
 

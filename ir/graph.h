@@ -134,7 +134,8 @@ struct sn_module {
     SN_VEC(sn_global *) globals;
     SN_VEC(sn_func *) funcs;
     sn_map globals_by_name, funcs_by_name;
-    int64_t arena_bytes; // sched form: of one rank
+    sn_map last_suffixes; // of globals' names that were taken: name -> the number added to it last
+    int64_t arena_bytes;  // sched form: of one rank
 };
 
 sn_module *sn_module_new(const char *name);
