@@ -38,9 +38,27 @@ static bool lives_anyway(const sn_value *operand) {
     return false;
 }
 
-static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest) {
+// Whether the parts of a value that the backward pass reads are together no less than the value.
+static bool is_read_in_parts(const sn_value *whole) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < whole->uses.count; i++) {
+        const sn_op *part = whole->uses.data[i].op;
+        bool read =
+            part->kind == SN_OP_SLICE && part->phase == SN_PHASE_FORWARD && first_backward_reader(part->results[0]);
+        if (read) bytes += sn_type_bytes(part->results[0]->type);
+    }
+    return bytes >= sn_type_bytes(whole->type);
+}
+
+static bool moves_for_free(const sn_op *op) {
+    if (op->kind == SN_OP_TRANSPOSE) return true;
+    return op->kind == SN_OP_SLICE && (lives_anyway(op->operands[0]) || is_read_in_parts(op->operands[0]));
+}
+
+static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves) {
     if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < smallest) return false;
     if (sn_op_has(op->kind, SN_TRAIT_VIEW)) return true; // costs nothing, and shows who reads what it renames
+    if (moves && moves_for_free(op)) return true;
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
     for (int i = 0; i < op->n_operands; i++)
         if (!lives_anyway(op->operands[i])) return false;
@@ -62,11 +80,11 @@ static void make_again(sn_op *op, sn_op *reader, const sn_pass_context *context)
     }
 }
 
-void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smallest) {
+void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smallest, bool moves) {
     // Readers before what they read: an operand's verdict then counts the op that was made again for its reader.
     for (sn_op *op = func->last; op; op = op->prev) {
         sn_op *reader = op->n_results == 1 ? first_backward_reader(op->results[0]) : NULL;
-        if (is_worth_it(op, reader, smallest)) make_again(op, reader, context);
+        if (is_worth_it(op, reader, smallest, moves)) make_again(op, reader, context);
     }
 }
 
@@ -96,7 +114,7 @@ static void run(sn_module *module, sn_pass_context *context) {
     for (size_t f = 0; f < module->funcs.count; f++) {
         sn_func *func = module->funcs.data[f];
         if (mode != SN_REMAT_NONE && !staged && has_backward(func)) remat_as_planned(func, context, mode);
-        sn_remat_free(func, context, SMALLEST);
+        sn_remat_free(func, context, SMALLEST, false);
     }
 }
 

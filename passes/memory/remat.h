@@ -3,8 +3,10 @@
 #include "passes/partition/plan.h"
 #include "passes/pass.h"
 
-// Pointwise results and views of at least `smallest` bytes, where that costs no other value a longer life.
-void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smallest);
+// Pointwise results and views of at least `smallest` bytes, where that costs no other value a longer life. `moves`: and
+// what only moves elements, which library calls and kernels read in place; as a value that is kept from one function to
+// another it would be a copy.
+void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smallest, bool moves);
 
 typedef struct sn_remat_blocks {
     const int *block;     // by op mark: of forward ops; values between blocks are kept

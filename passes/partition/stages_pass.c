@@ -68,7 +68,7 @@ static void rematerialise(stager *s, sn_func *func, const bool *anywhere, const 
     if (s->plan->schedule != SN_PIPELINE_GPIPE) modes[last] = SN_REMAT_NONE;
     sn_remat_blocks blocks = {.block = block, .mode = modes, .anywhere = anywhere};
     sn_remat_planned(func, s->context, &blocks);
-    sn_remat_free(func, s->context, SMALLEST);
+    sn_remat_free(func, s->context, SMALLEST, true);
 }
 
 // The stage of each op of a function of one micro-batch.
