@@ -38,6 +38,7 @@ struct sn_evaluator {
     int64_t experts;   // what ep must divide; 0 without stacks of experts
     SN_VEC(solution *) solutions;
     SN_VEC(known) known;
+    size_t next;    // of known: whoever asks again asks in the same order
     double *fusion; // [class][2]: see sn_block_fusion; negative: not asked for yet
     sn_times *times, own_times;
 };
@@ -627,8 +628,12 @@ static bool setting_equal(sn_cut_setting a, sn_cut_setting b) {
 }
 
 const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting) {
-    for (size_t i = 0; i < e->known.count; i++)
-        if (setting_equal(e->known.data[i].setting, setting)) return e->known.data[i].costs;
+    for (size_t k = 0; k < e->known.count; k++) {
+        size_t i = (e->next + k) % e->known.count;
+        if (!setting_equal(e->known.data[i].setting, setting)) continue;
+        e->next = i + 1;
+        return e->known.data[i].costs;
+    }
     ways w = ways_of(e, setting);
     sn_block_cost *costs = SN_NEW_N(e->arena, sn_block_cost, e->blocks->n_classes + 1);
     bool good = e->blocks->batch % setting.micro == 0 && setting.micro % setting.ep == 0 &&
