@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh RUNS SECONDS PROGRAM DICTIONARY|- SEEDS…: a fuzzer, starting from the files in the folders SEEDS, which it runs
-# first: among them is an input for each fault that was found. An input that fails is printed and kept beside PROGRAM.
+# run.sh RUNS SECONDS PROGRAM DICTIONARY|- ARGUMENTS…: a fuzzer with further ARGUMENTS: folders of files that it runs
+# first and starts from (among them an input for each fault that was found), options. An input that fails is printed and
+# kept beside PROGRAM.
 #
 # SECONDS 0 is the test: RUNS inputs from a fixed seed and a fresh corpus. It counts inputs, not seconds, and keeps
 # nothing, so that the same program tries the same inputs on every machine and every day: what fails it is the change at
@@ -22,4 +23,4 @@ else
     set -- "$@" -max_total_time="$seconds" -timeout=60
 fi
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
-"$program" "$corpus" "$@" -rss_limit_mb=2048 -max_len=12288 -print_final_stats=1 -artifact_prefix="$program-"
+"$program" -rss_limit_mb=2048 -max_len=12288 -print_final_stats=1 -artifact_prefix="$program-" "$corpus" "$@"
