@@ -3,10 +3,12 @@
 // does not change.
 #include "frontend/import.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
     LARGEST_RESULT = 64 << 20, // bytes that one evaluation may produce
+    MOST_WORK = 1 << 28,       // multiplications of one product: the interpreter is exact, and slow
     DEEPEST_DEMAND = 256,      // ops that the value of one shape may depend on, in depth
 };
 
@@ -50,8 +52,17 @@ static const sn_tensor *load_argument(sn_import *import, sn_value *value) {
     return find(import, value);
 }
 
+// A product of m x k and k x n takes mkn = sqrt(mk kn mn) multiplications; with batch dims, or windows, fewer than
+// that.
+static bool is_long_product(const sn_op *op) {
+    if (!sn_op_has(op->kind, SN_TRAIT_LIBRARY) || op->n_operands < 2) return false;
+    double counts = (double)sn_type_count(op->results[0]->type);
+    for (int i = 0; i < 2; i++) counts *= (double)sn_type_count(op->operands[i]->type);
+    return sqrt(counts) > MOST_WORK;
+}
+
 static bool can_evaluate(const sn_op *op) {
-    if (op->kind == SN_OP_RANDOM_UNIFORM || op->kind == SN_OP_ASSIGN) return false;
+    if (op->kind == SN_OP_RANDOM_UNIFORM || op->kind == SN_OP_ASSIGN || is_long_product(op)) return false;
     int64_t bytes = 0;
     for (int i = 0; i < op->n_results; i++) bytes += sn_type_bytes(op->results[i]->type);
     return op->n_results > 0 && bytes <= LARGEST_RESULT;

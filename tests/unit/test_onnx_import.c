@@ -311,6 +311,28 @@ static void inputs_are_checked(void **state) {
                  "(ReverseSequence:y) the model is invalid; onnx.checker");
 }
 
+// 2^36 multiplications of constants are left to the compiled program.
+static void long_products_are_not_folded(void **state) {
+    (void)state;
+    sn_str graph = {0}, shape = {0};
+    int64_t dims[] = {4096, 4096};
+    pb_int(&shape, 1, 2);
+    pb_int(&shape, 2, 7);
+    pb_text(&shape, 8, "shape");
+    pb_bytes(&shape, 9, dims, sizeof dims);
+    pb_message(&graph, 5, &shape);
+    onnx_node(&graph, "ConstantOfShape", "shape", "c", NULL);
+    onnx_node(&graph, "Exp", "c", "e", NULL);
+    onnx_node(&graph, "MatMul", "e e", "y", NULL);
+    onnx_output(&graph, "y", "");
+    imported i = import(onnx_model(&graph, NULL), &(sn_onnx_options){0});
+    if (!i.module) fail_msg("%s", text_of(&i));
+    bool found = false;
+    SN_FOR_OPS(op, sn_module_func(i.module, "main")) found = found || op->kind == SN_OP_MATMUL;
+    assert_true(found);
+    release(&i);
+}
+
 // Sizes whose product overflows are an error of whoever bound them.
 static void huge_dims_are_refused(void **state) {
     (void)state;
@@ -343,6 +365,7 @@ int main(void) {
         cmocka_unit_test(operators_are_listed_once),
         cmocka_unit_test(signatures_are_well_formed),
         cmocka_unit_test(inputs_are_checked),
+        cmocka_unit_test(long_products_are_not_folded),
         cmocka_unit_test(huge_dims_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
