@@ -382,8 +382,18 @@ static double strategy_seconds(sn_evaluator *e, const sn_layout_problem *p, int 
     return total;
 }
 
-static void solve_class(sn_evaluator *e, int k, const ways *w, int axis, solution *out) {
+static void force_cut(const sn_layout_problem *p, int g, const sn_value *parameter, sn_cut cut) {
+    const sn_op_group *group = &p->table->block->groups[g];
+    if (!is_read_by(group, parameter, false)) return;
+    for (int s = 0; s < p->table->strategies[g].n; s++)
+        if (sn_strategy_need(group, &p->table->strategies[g].list[s], parameter) != cut) p->seconds[g][s] = INFINITY;
+}
+
+// With a parameter (NULL: none) cut so. Returns the seconds of all blocks of the class.
+static double solve_class(sn_evaluator *e, int k, const ways *w, const sn_value *parameter, sn_cut cut, solution *out) {
     const sn_class_table *t = &e->tables[k];
+    int axis = out->axis;
+    double seconds = 0;
     sn_group ranks = ranks_of(e, w->setting, axis);
     sn_layout_problem problem = layout_problem(e, t, w, axis, &ranks);
     problem.seconds = SN_NEW_N(&e->scratch, double *, t->block->n_groups + 1);
@@ -393,8 +403,58 @@ static void solve_class(sn_evaluator *e, int k, const ways *w, int axis, solutio
             problem.seconds[g][s] = strategy_seconds(e, &problem, g, s, w, axis);
     }
     if (axis >= SN_TENSOR_AXIS) sn_forbid_whole_matrices(&problem);
-    out->possible = out->possible && sn_layout_solve(&problem, out->choice[k], out->label[k]);
+    for (int g = 0; parameter && g < t->block->n_groups; g++) force_cut(&problem, g, parameter, cut);
+    bool possible = sn_layout_solve(&problem, out->choice[k], out->label[k], &seconds);
     sn_arena_free(&e->scratch);
+    return possible ? seconds * e->blocks->classes[k].count : INFINITY;
+}
+
+static bool class_reads(const sn_evaluator *e, int k, const sn_value *value) {
+    const sn_block *block = e->tables[k].block;
+    for (int g = 0; g < block->n_groups; g++)
+        if (is_read_by(&block->groups[g], value, false)) return true;
+    return false;
+}
+
+static double solve_readers(sn_evaluator *e, const ways *w, const sn_value *parameter, sn_cut cut, solution *out) {
+    double seconds = 0;
+    for (int k = 0; k < e->blocks->n_classes && isfinite(seconds); k++)
+        if (class_reads(e, k, parameter)) seconds += solve_class(e, k, w, parameter, cut, out);
+    return seconds;
+}
+
+// A parameter that several classes read, as a tied embedding, is stored in one way: each way that any of them could
+// read it in is tried on all of them. False where none is possible.
+static bool solve_tied(sn_evaluator *e, const ways *w, const sn_value *parameter, solution *out) {
+    double least = INFINITY;
+    sn_cut best = SN_UNCUT;
+    for (int k = 0; k < e->blocks->n_classes; k++)
+        for (int g = 0; g < e->tables[k].block->n_groups; g++) {
+            const sn_op_group *group = &e->tables[k].block->groups[g];
+            for (int s = 0; is_read_by(group, parameter, false) && s < e->tables[k].strategies[g].n; s++) {
+                sn_cut cut = sn_strategy_need(group, &e->tables[k].strategies[g].list[s], parameter);
+                double seconds = s && cut == best ? INFINITY : solve_readers(e, w, parameter, cut, out);
+                if (seconds < least) least = seconds, best = cut;
+            }
+        }
+    return isfinite(least) && isfinite(solve_readers(e, w, parameter, best, out));
+}
+
+static const sn_value *tied_parameter(const sn_evaluator *e, int k) {
+    for (int p = 0; p < e->tables[k].block->n_parameters; p++) {
+        const sn_value *value = e->tables[k].block->parameters[p]->value;
+        for (int other = 0; value->type.rank >= 2 && other < e->blocks->n_classes; other++)
+            if (other != k && class_reads(e, other, value)) return value;
+    }
+    return NULL;
+}
+
+static void solve_classes(sn_evaluator *e, const ways *w, solution *out) {
+    const sn_value *tied = NULL; // the first one; what others cost when they are moved is not known here
+    for (int k = 0; k < e->blocks->n_classes && out->axis >= SN_TENSOR_AXIS && !tied; k++) tied = tied_parameter(e, k);
+    if (tied && !solve_tied(e, w, tied, out)) tied = NULL;
+    for (int k = 0; k < e->blocks->n_classes && out->possible; k++)
+        if (!tied || !class_reads(e, k, tied)) out->possible = isfinite(solve_class(e, k, w, NULL, SN_UNCUT, out));
 }
 
 // Layouts are chosen for one micro-batch of a usual size, which ep divides: what they move and compute grow alike with
@@ -450,7 +510,7 @@ static void solve_axis(sn_evaluator *e, solution *s) {
     else if (s->axis > SN_TENSOR_AXIS)
         without.inner[s->axis - SN_TENSOR_AXIS - 1] = 1;
     w.over[s->axis] = find_solution(e, without, s->axis);
-    for (int k = 0; k < e->blocks->n_classes && s->possible; k++) solve_class(e, k, &w, s->axis, s);
+    if (s->possible) solve_classes(e, &w, s);
 }
 
 static const solution *find_solution(sn_evaluator *e, sn_cut_setting setting, int axis) {
@@ -673,15 +733,14 @@ static void put_cut(const named_axes *axes, int axis, sn_cut cut, sn_type type, 
     if (!n || sn_layout_divides(axes->mesh, layout, dim, type.dim[dim])) entry->layout = layout;
 }
 
-// Whether a result's layout over an axis is not what the readers alone would give it. What the axes of the data cut
-// stays cut.
+// Over an axis of tp all results are said: what is whole is no less of a choice than what is cut, and its gradient is
+// laid alike. What the axes of the data cut stays cut.
 static bool is_stated(const sn_class_table *t, const ways *w, int axis, int f) {
     const sn_flow *flow = &t->flows[f];
     const sn_strategy *strategy = chosen(t, w, axis, flow->producer);
     sn_cut cut = flow_cut(t, f, w, axis);
     sn_cut leaves = sn_strategy_leaves(&t->block->groups[flow->producer], strategy, flow->value);
-    if (axis == SN_EXPERT_AXIS && cut == flow->data && leaves == cut) return false;
-    return leaves == SN_PARTIAL_VALUE || cut >= 0;
+    return axis != SN_EXPERT_AXIS || leaves == SN_PARTIAL_VALUE || (cut >= 0 && (cut != flow->data || leaves != cut));
 }
 
 // Rows of merged samples and tokens have the samples outermost: those of one micro-batch of all ranks, in the program
@@ -708,6 +767,7 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
     for (int f = 0; f < t->n_flows; f++) {
         const sn_flow *flow = &t->flows[f];
         if (flow->producer < 0 || flow->value != first_result(&t->block->groups[flow->producer])) continue;
+        if (!flow->value->type.rank) continue;
         sn_plan_layout entry = {.name = block->groups[flow->producer].node, .rank = flow->value->type.rank};
         bool stated = false;
         for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) {

@@ -158,7 +158,7 @@ static void add_flow(const sn_layout_problem *p, sn_network *network, const int 
     for (int r = 0; r < flow->n_readers; r++) add_moves(p, network, nodes, node, f, flow->readers[r]);
 }
 
-bool sn_layout_solve(const sn_layout_problem *p, int *choice, int *flow_label) {
+bool sn_layout_solve(const sn_layout_problem *p, int *choice, int *flow_label, double *seconds) {
     const sn_class_table *t = p->table;
     sn_network network = {.limit = INT64_MAX};
     int *nodes = sn_alloc((size_t)(t->block->n_groups + 1) * sizeof *nodes);
@@ -173,6 +173,7 @@ bool sn_layout_solve(const sn_layout_problem *p, int *choice, int *flow_label) {
     bool solved = answer.result == SN_NETWORK_OPTIMAL || answer.result == SN_NETWORK_FEASIBLE;
     for (int g = 0; solved && g < t->block->n_groups; g++) choice[g] = answer.choice[nodes[g]];
     for (int f = 0; solved && f < t->n_flows; f++) flow_label[f] = answer.choice[t->block->n_groups + f];
+    *seconds = solved ? (double)answer.cost / PICO : INFINITY;
     sn_free(answer.choice);
     sn_free(nodes);
     sn_network_free(&network);

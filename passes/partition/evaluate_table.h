@@ -74,7 +74,8 @@ typedef struct sn_layout_problem {
 void sn_forbid_whole_matrices(const sn_layout_problem *problem);
 // The cut of what lies between blocks; SN_UNCUT where it does not divide.
 sn_cut sn_layout_between(const sn_layout_problem *problem, int f);
-bool sn_layout_solve(const sn_layout_problem *problem, int *choice, int *flow_label);
+// *seconds: of all groups and moves.
+bool sn_layout_solve(const sn_layout_problem *problem, int *choice, int *flow_label, double *seconds);
 // Of a collective on a tensor of `bytes` before any of the axes cuts it, that the axes outside of it in `joined` do as
 // well: what one over all of them takes more than theirs, or less where more links of a node serve it.
 double sn_move_kind_seconds(const sn_layout_problem *problem, sn_op_kind kind, double bytes, unsigned joined);

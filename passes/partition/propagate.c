@@ -220,12 +220,22 @@ static bool counts_the_whole(const sn_op *op) {
     return indices->uses.count == 0 && sn_value_is_used(indices); // a result of the function
 }
 
+// Whether the plan speaks of the value and an axis for weights does not cut it where it is made.
+static bool is_planned_whole(const sn_distributor *d, const sn_value *value, int axis) {
+    bool planned = value->kind == SN_VALUE_RESULT && sn_target_of(d, value->def);
+    return planned && sn_mesh_is_tensor_axis(d->mesh, axis) && sn_layout_dim_of(value->layout, axis) < 0;
+}
+
 // A gradient that arrives as a sum which the op cannot pass on is needed no more than as its value is cut: a part of
-// the sum is less than all of it.
-static sn_layout wanted_of_sum(const query *q, int operand, int axis) {
-    bool sum = q->now[operand].partial >> axis & 1 && q->now[operand].partial_kind == SN_PARTIAL_SUM;
-    const sn_value *value = sum && !(passing_axes(q) >> axis & 1) ? sn_value_of_gradient(q->d, q->op, operand) : NULL;
-    return value ? value->layout : q->now[operand];
+// the sum is less than all of it. One that arrives cut where its value was made whole is joined, as the plan counts
+// on: what later ops made of the parts would have to be joined more often.
+static sn_layout wanted_of_gradient(const query *q, int operand, int axis) {
+    const sn_layout *now = &q->now[operand];
+    bool sum = now->partial >> axis & 1 && now->partial_kind == SN_PARTIAL_SUM && !(passing_axes(q) >> axis & 1);
+    if (!sum && sn_layout_dim_of(*now, axis) < 0) return *now;
+    const sn_value *value = sn_value_of_gradient(q->d, q->op, operand);
+    if (value && sum) return value->layout;
+    return value && is_planned_whole(q->d, value, axis) ? (sn_layout){0} : *now;
 }
 
 // A weight's gradient had better be made as its accumulator is cut.
@@ -256,7 +266,7 @@ static void choose_cut(query *q, int axis) {
     for (int i = 0; i <= op->n_operands; i++) {
         bool result = i == op->n_operands; // the target asks for a cut as an operand does
         if (result && !wish) break;
-        sn_layout layout = result ? *wish : wanted_of_sum(q, i, axis);
+        sn_layout layout = result ? *wish : wanted_of_gradient(q, i, axis);
         int dim = sn_layout_dim_of(layout, axis);
         if (dim < 0) continue;
         const sn_dim_factors *dims = result ? q->factors.result[0] : q->factors.operand[i];

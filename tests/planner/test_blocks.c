@@ -271,7 +271,8 @@ static void no_layouts_are_cheaper(void **state) {
             p.seconds[g] = SN_NEW_N(&m.arena, double, t->strategies[g].n);
             for (int s = 0; s < t->strategies[g].n; s++) p.seconds[g][s] = 1e-6 * (s ? 0.5 + 0.01 * s : 1);
         }
-        assert_true(sn_layout_solve(&p, choice, label));
+        double seconds;
+        assert_true(sn_layout_solve(&p, choice, label, &seconds));
         double best = cost_of_choice(&p, choice, label);
         bool all;
         double least = least_by_enumeration(&p, label, &m.arena, &all);
