@@ -9,6 +9,13 @@ sn_module *sn_module_new(const char *name) {
     return module;
 }
 
+bool sn_place_equal(const sn_place *a, const sn_place *b) {
+    if (a->placed != b->placed || a->offset != b->offset || a->slots != b->slots) return false;
+    if (!a->table || !b->table) return a->table == b->table;
+    return a->table->n == b->table->n &&
+           memcmp(a->table->of, b->table->of, sizeof *a->table->of * (size_t)a->table->n) == 0;
+}
+
 static void free_uses(sn_value *value) {
     sn_vec_free(&value->uses);
 }

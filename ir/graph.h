@@ -45,12 +45,21 @@ typedef struct sn_use {
     int index; // of the operand
 } sn_use;
 
+// The slot of each micro-batch, where values of other micro-batches take slots of the same place too.
+typedef struct sn_slot_table {
+    int n;
+    int of[];
+} sn_slot_table;
+
 // Where a value of the sched form lives.
 typedef struct sn_place {
     bool placed;
-    int64_t offset; // bytes from the start of the rank's arena
-    int slots;      // copies of the value, one per micro-batch in flight; 0 and 1: one
+    int64_t offset;             // bytes from the start of the rank's arena
+    int slots;                  // copies of the value, one per micro-batch in flight; 0 and 1: one
+    const sn_slot_table *table; // NULL: micro-batch m takes slot m mod slots
 } sn_place;
+
+bool sn_place_equal(const sn_place *a, const sn_place *b);
 
 typedef enum sn_value_kind { SN_VALUE_RESULT, SN_VALUE_ARG, SN_VALUE_GLOBAL } sn_value_kind;
 

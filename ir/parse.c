@@ -372,11 +372,30 @@ typedef struct stated {
     sn_place place;
 } stated;
 
+// [0, 1, 0]
+static const sn_slot_table *parse_slot_table(parser *p, int slots) {
+    SN_VEC(int) of = {0};
+    do {
+        int64_t slot = expect_int(p, 0, "a slot");
+        if (slot >= slots) FAIL(p, "there are %d slots", slots);
+        sn_vec_push(&of, (int)slot);
+    } while (accept(p, ',') && !p->failed);
+    expect(p, ']');
+    sn_slot_table *table = sn_arena_alloc(&p->module->arena, sizeof *table + of.count * sizeof *table->of);
+    table->n = (int)of.count;
+    memcpy(table->of, of.data, of.count * sizeof *table->of);
+    sn_vec_free(&of);
+    return table;
+}
+
 static stated parse_stated(parser *p) {
     stated s = {.type = parse_type(p)};
     s.layout = parse_layout(p, s.type.rank);
-    if (accept_word(p, "at")) s.place = (sn_place){true, expect_int(p, 0, "an offset"), 0};
-    if (s.place.placed && accept_word(p, "slots")) s.place.slots = (int)expect_int(p, 1, "a number of slots");
+    if (accept_word(p, "at")) s.place = (sn_place){.placed = true, .offset = expect_int(p, 0, "an offset")};
+    if (s.place.placed && accept_word(p, "slots")) {
+        s.place.slots = (int)expect_int(p, 1, "a number of slots");
+        if (accept(p, '[')) s.place.table = parse_slot_table(p, s.place.slots);
+    }
     return s;
 }
 

@@ -87,6 +87,9 @@ static void print_type(const printer *p, const sn_value *value) {
     sn_layout_print(p->out, &p->module->mesh, value->layout, value->type.rank);
     if (value->place.placed) sn_str_printf(p->out, " at %" PRId64, value->place.offset);
     if (value->place.slots > 1) sn_str_printf(p->out, " slots %d", value->place.slots);
+    const sn_slot_table *table = value->place.table;
+    for (int m = 0; table && m < table->n; m++)
+        sn_str_printf(p->out, "%s%d%s", m ? ", " : " [", table->of[m], m + 1 < table->n ? "" : "]");
 }
 
 static void print_attr(const printer *p, const sn_attr *attr) {

@@ -40,7 +40,9 @@ const sn_sequence *sn_schedule_sequence(const sn_schedule *schedule, const char 
 
 int64_t sn_buffer_offset(const sn_buffer *buffer, int64_t micro_batch) {
     if (buffer->slots <= 1 || micro_batch < 0) return buffer->offset;
-    return buffer->offset + micro_batch % buffer->slots * buffer->slot_bytes;
+    bool listed = micro_batch < (int64_t)buffer->slot_of.count;
+    int64_t slot = listed ? buffer->slot_of.items[micro_batch] : micro_batch % buffer->slots;
+    return buffer->offset + slot * buffer->slot_bytes;
 }
 
 int64_t sn_schedules_class(const sn_schedules *schedules, int64_t rank) {
@@ -262,6 +264,10 @@ static sn_status check_buffer(const sn_schedule *s, const sn_buffer *b) {
         __builtin_add_overflow(end, b->bytes, &end) || end > s->arena_bytes ||
         count > b->bytes / (int64_t)sn_dtype_bytes(b->dtype))
         return sn_status_make("schedule: buffer '%s' does not fit where it is put", b->name ? b->name : "");
+    bool good = !b->slot_of.count || (int64_t)b->slot_of.count == s->micro_batches;
+    for (size_t m = 0; m < b->slot_of.count; m++)
+        good = good && b->slot_of.items[m] >= 0 && b->slot_of.items[m] <= more;
+    if (!good) return sn_status_make("schedule: buffer '%s' has no slot for each micro-batch", b->name ? b->name : "");
     return SN_OK;
 }
 

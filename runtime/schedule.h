@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SN_SCHEDULE_VERSION    2
+#define SN_SCHEDULE_VERSION    3
 #define SN_SCHEDULE_ALIGNMENT  64 // of every buffer's offset in the arena, in bytes
 #define SN_SCHEDULE_BATCH_DIMS 6
 #define SN_SCHEDULE_COPY_DIMS  8
@@ -51,7 +51,8 @@ typedef struct sn_schedule_axis {
 
 // A value that lives from one program to another of the same micro-batch (an input, an activation kept for the backward
 // pass) has a slot for each micro-batch in flight: in a run for micro-batch m it lies at
-// offset + (m % slots) * slot_bytes, and at offset in a run for none. Slots may interleave with other buffers'.
+// offset + slot_of[m] * slot_bytes, and at offset in a run for none. Slots may be shared with other buffers, of other
+// micro-batches' values.
 typedef struct sn_buffer {
     const char *name;
     sn_dtype dtype;
@@ -59,6 +60,7 @@ typedef struct sn_buffer {
     int64_t offset, bytes; // of one slot
     int64_t slots;         // 0 and 1: one
     int64_t slot_bytes;    // distance of two slots, a multiple of the alignment and >= bytes; 0 for one slot
+    sn_dims slot_of;       // by micro-batch; empty: micro-batch m takes slot m % slots
 } sn_buffer;
 
 typedef enum sn_resident_role {

@@ -87,7 +87,7 @@ static const field buffer_fields[] = {
     F(sn_buffer, name, TEXT),      F_WORD(sn_buffer, dtype, dtype_words),
     F(sn_buffer, shape, DIMS),     F(sn_buffer, offset, INT),
     F(sn_buffer, bytes, INT),      F(sn_buffer, slots, INT),
-    F(sn_buffer, slot_bytes, INT),
+    F(sn_buffer, slot_bytes, INT), F(sn_buffer, slot_of, DIMS),
 };
 TABLE(buffer, sn_buffer);
 

@@ -51,11 +51,26 @@ static sn_dims dims_of(writer *w, sn_type type) {
     return dims;
 }
 
+static bool takes_slots(const sn_buffer *buffer, const sn_slot_table *table) {
+    if (buffer->slot_of.count != (size_t)(table ? table->n : 0)) return false;
+    for (size_t m = 0; m < buffer->slot_of.count; m++)
+        if (buffer->slot_of.items[m] != table->of[m]) return false;
+    return true;
+}
+
+static sn_dims slots_of(writer *w, const sn_slot_table *table) {
+    sn_dims dims = {.items = SN_NEW_N(w->arena, int64_t, table->n + 1), .count = (size_t)table->n};
+    for (int m = 0; m < table->n; m++) dims.items[m] = table->of[m];
+    return dims;
+}
+
 // What one function keeps for another is written where the other's argument lies: the two are one buffer.
 static int64_t kept_buffer(const writer *w, const sn_value *storage) {
     if (storage->kind != SN_VALUE_RESULT || !storage->place.slots) return -1;
     for (size_t i = 0; i < w->buffers.count; i++)
-        if (w->buffers.data[i].offset == storage->place.offset) return (int64_t)i;
+        if (w->buffers.data[i].offset == storage->place.offset &&
+            takes_slots(&w->buffers.data[i], storage->place.table))
+            return (int64_t)i;
     return -1;
 }
 
@@ -77,6 +92,7 @@ static int64_t buffer_of(writer *w, sn_value *storage) {
                         .offset = storage->place.offset,
                         .bytes = sn_type_bytes(storage->type)};
     if (storage->place.slots > 1) buffer.slots = storage->place.slots, buffer.slot_bytes = align(buffer.bytes);
+    if (storage->place.table) buffer.slot_of = slots_of(w, storage->place.table);
     sn_vec_push(&w->buffers, buffer);
     storage->id = (uint32_t)w->buffers.count;
     return (int64_t)w->buffers.count - 1;

@@ -7,13 +7,14 @@
 // Globals, arguments (by name, over all functions) and axis_index values keep their place for the whole run. What is
 // kept from one function to another (passes/partition/stages.h) is an argument of the second; the op of the first that
 // computes it writes it there, if the storage is the value's own. Kept values and inputs have as many slots as
-// micro-batches are in flight (passes/schedule/sequence.h). A
-// transient value lives from its op to its last reader; two whose lives do not overlap may share bytes. Addresses are
-// chosen for the largest values first, each at the lowest place that is free during its life (best-fit by decreasing
-// size: the greedy of Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020,
-// section 5). Values that only rename storage (passes/memory/strided.h), results that a kernel writes over an operand,
-// and all-reduces of a value that nobody reads later take their operand's place. A value that is assigned to a global
-// is made in the global's place where nobody reads the old one any more.
+// micro-batches are in flight (passes/schedule/sequence.h); where a rank has several chunks, kept values of equal size
+// share theirs (passes/memory/pool.h). A transient value lives from its op to its last reader; two whose lives do not
+// overlap may share bytes. Addresses are chosen for the largest values first, each at the lowest place that is free
+// during its life (best-fit by decreasing size: the greedy of Pisarchyk and Lee, "Efficient memory management for deep
+// neural net inference", 2020, section 5). Values that only rename storage (passes/memory/strided.h), results that a
+// kernel writes over an operand, and all-reduces of a value that nobody reads later take their operand's place. A value
+// that is assigned to a global is made in the global's place where nobody reads the old one any more.
+#include "passes/memory/pool.h"
 #include "passes/memory/share.h"
 #include "passes/partition/stages.h"
 #include "passes/pass.h"
@@ -35,6 +36,7 @@ typedef struct planner {
     int rank;            // pipeline rank
     int64_t resident;    // bytes taken for the whole run
     sn_map args;         // the first argument of each name
+    sn_map pooled;       // kept values that share slots (passes/memory/pool.h)
     SN_VEC(life) lives;
 } planner;
 
@@ -43,8 +45,17 @@ static int64_t align(int64_t bytes) {
 }
 
 static void place_resident(planner *p, sn_value *value, int slots) {
-    value->place = (sn_place){true, p->resident, slots};
+    value->place = (sn_place){.placed = true, .offset = p->resident, .slots = slots};
     p->resident += slots * align(sn_type_bytes(value->type));
+}
+
+static void place_pooled(planner *p, sn_value *value, const sn_pooled *pooled) {
+    sn_pool *pool = pooled->pool;
+    if (pool->offset < 0) {
+        pool->offset = p->resident;
+        p->resident += pool->slots * align(pool->bytes);
+    }
+    value->place = (sn_place){true, pool->offset, pool->slots, pooled->table};
 }
 
 static void place_argument(planner *p, sn_value *arg) {
@@ -55,7 +66,11 @@ static void place_argument(planner *p, sn_value *arg) {
         return;
     }
     bool of_run = arg->name[0] == '$' && !sn_is_kept_name(arg->name);
-    place_resident(p, arg, of_run ? 1 : sn_slots_of(p->module, p->plan, p->rank, arg->name));
+    const sn_pooled *pooled = sn_map_get(&p->pooled, arg->name);
+    if (pooled)
+        place_pooled(p, arg, pooled);
+    else
+        place_resident(p, arg, of_run ? 1 : sn_slots_of(p->module, p->plan, p->rank, arg->name));
     sn_map_put(&p->args, arg->name, arg);
 }
 
@@ -178,7 +193,7 @@ static int64_t plan_func(planner *p, sn_func *func, sn_arena *scratch) {
     keep_what_leaves(p, func);
     int64_t bytes = pack(p, scratch);
     for (size_t i = 0; i < p->lives.count; i++)
-        p->lives.data[i].value->place = (sn_place){true, p->resident + p->lives.data[i].offset, 0};
+        p->lives.data[i].value->place = (sn_place){.placed = true, .offset = p->resident + p->lives.data[i].offset};
     return bytes;
 }
 
@@ -190,7 +205,8 @@ static void place_shared(sn_func *func) {
             if (op->results[i]->place.placed || !sn_strided_view(op->results[i], &view)) continue;
             const sn_value *storage = sn_owner_of(view.root);
             int64_t bytes = (int64_t)sn_dtype_bytes(op->results[i]->type.dtype);
-            op->results[i]->place = (sn_place){true, storage->place.offset + view.offset * bytes, storage->place.slots};
+            op->results[i]->place = storage->place;
+            op->results[i]->place.offset += view.offset * bytes;
         }
     }
 }
@@ -205,6 +221,7 @@ static int64_t plan_rank(planner *p, bool has_stages, sn_arena *scratch) {
     sn_module *module = p->module;
     int64_t transient = 0;
     p->resident = 0;
+    sn_pool_kept(module, p->plan, p->rank, scratch, &p->pooled);
     for (size_t i = 0; i < module->globals.count; i++) {
         sn_global *global = module->globals.data[i];
         if (!has_stages || sn_pipeline_rank_of_global(global) == p->rank) place_resident(p, global->value, 1);
@@ -225,6 +242,7 @@ static int64_t plan_rank(planner *p, bool has_stages, sn_arena *scratch) {
         place_shared(func);
     }
     sn_map_free(&p->args);
+    sn_map_free(&p->pooled);
     return p->resident + transient;
 }
 

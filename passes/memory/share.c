@@ -24,8 +24,7 @@ bool sn_assign_is_in_place(const sn_op *op) {
     // A global has at least one slot, what lives within a function none: equal places are one only if both are alike.
     // In a stage without resident values a function's own may begin where a global of another stage does.
     bool shared = storage->kind == SN_VALUE_RESULT && storage->place.placed && global->place.placed;
-    return storage == global || (shared && storage->place.offset == global->place.offset &&
-                                 storage->place.slots == global->place.slots && global->place.slots > 0);
+    return storage == global || (shared && sn_place_equal(&storage->place, &global->place) && global->place.slots > 0);
 }
 
 static bool writes_global(const sn_op *op, const sn_value *global) {

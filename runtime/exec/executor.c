@@ -208,13 +208,14 @@ sn_status sn_executor_run(sn_executor *e, int64_t program, int64_t micro_batch) 
     return status;
 }
 
-// Least common multiple of the slots of its operands' buffers.
+// Least common multiple of the slots of its operands' buffers; of all micro-batches where one lists its slots.
 static int64_t period_of(const sn_schedule *s, const sn_instr *in) {
     sn_operands operands = {0};
     sn_instr_operands(s, in, &operands);
     int64_t period = 1;
     for (size_t i = 0; i < operands.count; i++) {
-        int64_t slots = s->buffers.items[operands.data[i].view.buffer].slots, a = period, b = slots;
+        const sn_buffer *buffer = &s->buffers.items[operands.data[i].view.buffer];
+        int64_t slots = buffer->slot_of.count ? s->micro_batches : buffer->slots, a = period, b = slots;
         if (slots <= 1) continue;
         while (b) {
             int64_t rest = a % b;

@@ -4,6 +4,7 @@
 #include "mesh.h"
 
 #include "base/philox.h"
+#include "passes/memory/pool.h"
 #include "passes/partition/stages.h"
 #include "passes/schedule/sequence.h"
 
@@ -14,15 +15,22 @@ typedef struct pipeline {
     sn_module *module;
     const sn_plan *plan;
     sn_interp *interp;
-    sn_map kept; // "rank name slot" -> sn_tensor *
+    sn_map kept;               // "rank name slot" -> sn_tensor *
+    sn_map pooled[MOST_RANKS]; // slots that values share (passes/memory/pool.h)
     int ranks;
     sn_func_runs runs[MOST_RANKS];
     size_t at[MOST_RANKS];
 } pipeline;
 
 static sn_tensor *place_of(pipeline *p, int rank, const char *name, int micro_batch) {
+    const sn_pooled *pooled = sn_map_get(&p->pooled[rank], name);
     int slots = sn_slots_of(p->module, p->plan, rank, name), slot = micro_batch < 0 ? 0 : micro_batch % slots;
     const char *key = sn_arena_printf(&p->module->arena, "%d %s %d", rank, name, slot);
+    if (pooled) {
+        assert_true(pooled->table->of[micro_batch] < pooled->pool->slots);
+        key = sn_arena_printf(&p->module->arena, "%d pool %p %d", rank, (void *)pooled->pool,
+                              pooled->table->of[micro_batch]);
+    }
     sn_tensor *tensor = sn_map_get(&p->kept, key);
     if (!tensor) {
         tensor = sn_arena_alloc(&p->module->arena, sizeof *tensor);
@@ -142,7 +150,10 @@ static void run_sequence(pipeline *p, sn_sequence_kind kind) {
 static void forget(pipeline *p) {
     for (size_t i = 0; i < p->kept.count; i++) sn_tensor_free(p->kept.entries[i].value);
     sn_map_free(&p->kept);
-    for (int r = 0; r < p->ranks; r++) sn_vec_free(&p->runs[r]);
+    for (int r = 0; r < p->ranks; r++) {
+        sn_vec_free(&p->runs[r]);
+        sn_map_free(&p->pooled[r]);
+    }
     sn_interp_free(p->interp);
 }
 
@@ -159,6 +170,16 @@ static sn_module *compile(sample *s, const sn_plan *plan, int microbatches) {
         fail_msg("%s is not compiled", s->path);
     }
     return module;
+}
+
+// Values of chunks share slots, and then fewer than each had alone.
+static void make_pools(pipeline *p) {
+    size_t pooled = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        sn_pool_kept(p->module, p->plan, r, &p->module->arena, &p->pooled[r]);
+        pooled += p->pooled[r].count;
+    }
+    if (p->plan->chunks > 2) assert_true(pooled > 0);
 }
 
 static void compare(const sn_module *one, sn_interp *alone, const sn_module *many, sn_interp *cut) {
@@ -213,6 +234,7 @@ static void check(const char *model, const char *outline, uint64_t seed) {
     p.module = compile(&s, &plan, plan.microbatches);
     p.interp = sn_interp_new(p.module);
     sn_interp_set_f64(p.interp, true);
+    make_pools(&p);
     run_sequence(&p, SN_SEQUENCE_STEP);
     run_sequence(&p, SN_SEQUENCE_EVAL);
     run_sequence(&p, SN_SEQUENCE_PREDICT);

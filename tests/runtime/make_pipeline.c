@@ -52,7 +52,7 @@ static sn_dims dims(builder *b, int64_t size) { // 0: a scalar
 }
 
 static int64_t buffer(builder *b, const char *name, sn_dtype dtype, int64_t size, int64_t slots) {
-    sn_buffer made = {name, dtype, dims(b, size), 0, SLOT, slots, SLOT};
+    sn_buffer made = {name, dtype, dims(b, size), 0, SLOT, slots, SLOT, {0}};
     for (size_t i = 0; i < b->buffers.count; i++) made.offset += SLOT * b->buffers.data[i].slots;
     sn_vec_push(&b->buffers, made);
     return (int64_t)b->buffers.count - 1;

@@ -30,7 +30,7 @@ static int64_t access[8][8], sizes[8][8];
 static int n_views;
 
 static void set_buffer(int i, const char *name, sn_dtype dtype, int64_t *shape, size_t rank) {
-    buffers[i] = (sn_buffer){name, dtype, {shape, rank}, 128 * i, 128, 1, 0};
+    buffers[i] = (sn_buffer){name, dtype, {shape, rank}, 128 * i, 128, 1, 0, {0}};
 }
 
 // The first `reads` arguments are read alone, the others written too.

@@ -168,9 +168,9 @@ typedef struct model {
 static void make_model(model *m) {
     *m = (model){.x = {4, 3}, .x_local = {2, 3}, .labels = {4}, .labels_local = {2}, .scale = {2}};
     m->mesh[0] = (sn_schedule_axis){"dp", 2};
-    m->buffers[0] = (sn_buffer){"x", SN_I64, {m->x_local, 2}, 0, 48, 1, 0};
-    m->buffers[1] = (sn_buffer){"labels", SN_I32, {m->labels_local, 1}, 64, 8, 1, 0};
-    m->buffers[2] = (sn_buffer){"scale", SN_F32, {m->scale, 1}, 128, 8, 1, 0};
+    m->buffers[0] = (sn_buffer){"x", SN_I64, {m->x_local, 2}, 0, 48, 1, 0, {0}};
+    m->buffers[1] = (sn_buffer){"labels", SN_I32, {m->labels_local, 1}, 64, 8, 1, 0, {0}};
+    m->buffers[2] = (sn_buffer){"scale", SN_F32, {m->scale, 1}, 128, 8, 1, 0, {0}};
     m->inputs[0] = (sn_data_input){.name = "x", .buffer = 0, .shape = {m->x, 2}, .sharding = {first_axis, 2}};
     m->inputs[1] = (sn_data_input){.name = "labels",
                                    .buffer = 1,
@@ -323,7 +323,7 @@ static void batch_dimension_need_not_be_first(void **state) {
     (void)state;
     int64_t shape[2] = {3, 4}, local[2] = {3, 2}, second_axis[] = {0, 1};
     sn_schedule_axis mesh[1] = {{"dp", 2}};
-    sn_buffer buffer = {"x", SN_I32, {local, 2}, 0, 24, 1, 0};
+    sn_buffer buffer = {"x", SN_I32, {local, 2}, 0, 24, 1, 0, {0}};
     sn_data_input input = {.name = "x", .shape = {shape, 2}, .batch_dim = 1, .sharding = {second_axis, 2}};
     sn_schedule s = {.mesh = {mesh, 1}, .ranks = 2, .step_samples = 4, .buffers = {&buffer, 1}, .inputs = {&input, 1}};
     write_folder(0);
@@ -344,10 +344,10 @@ static void token_files_make_windows(void **state) {
     (void)state;
     int64_t ids[2] = {4, 5}, local[2] = {2, 5};
     sn_schedule_axis mesh[1] = {{"dp", 2}};
-    sn_buffer buffers[4] = {{"input_ids", SN_I64, {local, 2}, 0, 80, 1, 0},
-                            {"labels", SN_I64, {local, 2}, 128, 80, 1, 0},
-                            {"attention_mask", SN_F32, {local, 2}, 256, 40, 1, 0},
-                            {"position_ids", SN_I64, {local, 2}, 0, 80, 1, 0}};
+    sn_buffer buffers[4] = {{"input_ids", SN_I64, {local, 2}, 0, 80, 1, 0, {0}},
+                            {"labels", SN_I64, {local, 2}, 128, 80, 1, 0, {0}},
+                            {"attention_mask", SN_F32, {local, 2}, 256, 40, 1, 0, {0}},
+                            {"position_ids", SN_I64, {local, 2}, 0, 80, 1, 0, {0}}};
     sn_data_input inputs[4] = {
         {.name = "input_ids", .buffer = 0, .shape = {ids, 2}, .sharding = {first_axis, 2}, .has_range = true, .hi = 52},
         {.name = "labels", .buffer = 1, .shape = {ids, 2}, .sharding = {first_axis, 2}, .is_label = true},

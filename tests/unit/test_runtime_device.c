@@ -43,7 +43,7 @@ static void open_bench(bench *b, int threads) {
     int64_t bytes = (int64_t)BUFFERS * BUFFER_FLOATS * 4;
     for (int i = 0; i < BUFFERS; i++)
         b->buffers[i] =
-            (sn_buffer){"b", SN_F32, {b->shape, 1}, (int64_t)i * BUFFER_FLOATS * 4, BUFFER_FLOATS * 4, 1, 0};
+            (sn_buffer){"b", SN_F32, {b->shape, 1}, (int64_t)i * BUFFER_FLOATS * 4, BUFFER_FLOATS * 4, 1, 0, {0}};
     b->schedule = (sn_schedule){.pipeline_axis = -1,
                                 .ranks = 1,
                                 .micro_batches = 1,

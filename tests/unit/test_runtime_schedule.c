@@ -138,9 +138,9 @@ static void make_sample(sample *s) {
     *s = (sample){.shape = {4, 8}, .local = {2, 8}, .masks = {1, 0}};
     sn_dims shape = {s->shape, 2}, local = {s->local, 2}, masks = {s->masks, 2};
     s->mesh[0] = (sn_schedule_axis){"dp", 2}, s->mesh[1] = (sn_schedule_axis){"tp", 3};
-    s->buffers[0] = (sn_buffer){"w", SN_F32, local, 0, 1024, 1, 0};
-    s->buffers[1] = (sn_buffer){"g \"quoted\"", SN_F32, local, 1024, 1024, 1, 0};
-    s->buffers[2] = (sn_buffer){"step", SN_I64, {0}, 2048, 8, 1, 0};
+    s->buffers[0] = (sn_buffer){"w", SN_F32, local, 0, 1024, 1, 0, {0}};
+    s->buffers[1] = (sn_buffer){"g \"quoted\"", SN_F32, local, 1024, 1024, 1, 0, {0}};
+    s->buffers[2] = (sn_buffer){"step", SN_I64, {0}, 2048, 8, 1, 0, {0}};
     s->globals[0] = (sn_resident){
         .name = "w",
         .role = SN_RESIDENT_PARAMETER,
@@ -273,7 +273,17 @@ static void runs_and_slots_must_fit(void **state) {
     assert_null(sn_schedule_check(&s.schedule));
     assert_int_equal(sn_buffer_offset(&s.buffers[1], 4), 2048);
     assert_int_equal(sn_buffer_offset(&s.buffers[1], -1), 1024);
-    s.buffers[1].slots = 4;
+    s.schedule.micro_batches = 4;
+    s.buffers[1].slot_of = (sn_dims){(int64_t[]){2, 0, 1, 0}, 4};
+    assert_null(sn_schedule_check(&s.schedule));
+    assert_int_equal(sn_buffer_offset(&s.buffers[1], 0), 3072);
+    assert_int_equal(sn_buffer_offset(&s.buffers[1], 3), 1024);
+    s.buffers[1].slot_of.items[2] = 3;
+    assert_refused(sn_schedule_check(&s.schedule), "no slot for each micro-batch");
+    s.buffers[1].slot_of.count = 2;
+    assert_refused(sn_schedule_check(&s.schedule), "no slot for each micro-batch");
+    make_sample(&s);
+    s.buffers[1].slots = 4, s.buffers[1].slot_bytes = 1024;
     assert_refused(sn_schedule_check(&s.schedule), "does not fit where it is put");
     s.buffers[1].slots = 2, s.buffers[1].slot_bytes = 960;
     assert_refused(sn_schedule_check(&s.schedule), "does not fit where it is put");
@@ -332,7 +342,7 @@ static void malformed_text_is_refused(void **state) {
     assert_refused(read_text("{"), "line 1");
     assert_refused(read_text("[]"), "not of version");
     assert_refused(read_text("{\"version\": 99}"), "not of version");
-    assert_refused(read_text("{\"version\": 2}"), "'classes' is missing");
+    assert_refused(read_text("{\"version\": 3}"), "'classes' is missing");
     sample s;
     make_sample(&s);
     sn_str text = {0};
