@@ -195,7 +195,7 @@ static bool fill_stages(solver *v, double bound) {
 }
 
 static bool balance(solver *v, double low) {
-    double high = 2 * low;
+    double high = fmax(2 * low, 1e-12); // blocks that take no time give 0, which doubling does not leave
     v->length = SN_NEW_N(&v->arena, int, v->stages);
     while (!fill_stages(v, high)) {
         low = high;

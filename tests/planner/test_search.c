@@ -124,12 +124,25 @@ static void keep_best(const instance *t, const int *cut, void *user) {
     b->value = fmin(b->value, value_of(t, cut, b->weight));
 }
 
+// As a plug-in may say: only messages take time.
+static void make_timeless(instance *t) {
+    make(t);
+    for (int k = 0; k < t->blocks.n_classes; k++) {
+        sn_block_cost *c = &t->costs[k];
+        c->forward = c->backward_input = c->backward_weight = 0;
+        memset(c->again, 0, sizeof c->again);
+    }
+    if (random_int(0, 1)) return;
+    t->context.limits = NULL;
+    t->context.limit = INFINITY;
+}
+
 static void exact_stages_equal_enumeration(void **state) {
     (void)state;
     int feasible = 0, forced = 0;
     for (int i = 0; i < INSTANCES; i++) {
         instance t;
-        make(&t);
+        i % 8 ? make(&t) : make_timeless(&t);
         int cut[MOST_BLOCKS + 1] = {0}, found[MOST_BLOCKS + 1];
         best b = {t.candidate.microbatches - 1, INFINITY};
         for_cuts(&t, 0, cut, keep_best, &b);
