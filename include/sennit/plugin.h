@@ -10,8 +10,8 @@
  * Compatibility: SENNIT_PLUGIN_ABI changes when a field changes its meaning. Tables only ever grow at the end, and each
  * starts with its size, so that host and plug-in may be of different ages: read no field beyond `size`.
  *
- * A mistake of a plug-in (a malformed module, NaN for a cost, a name that is taken) is reported to the user as an error
- * that names the plug-in. What C lets a plug-in do to memory, nobody can report.
+ * A mistake of a plug-in (a malformed module, NaN for a cost, a name that is taken, a crash, a call of exit) is
+ * reported to the user as an error that names the plug-in. What C lets a plug-in do to memory, nobody can report.
  */
 #ifndef SENNIT_PLUGIN_H
 #define SENNIT_PLUGIN_H
@@ -132,7 +132,9 @@ typedef struct sennit_collective_query {
 } sennit_collective_query;
 
 /* The host proposes, the plug-in edits: `seconds` comes filled with the built-in model's answers, one per query; what
- * the plug-in leaves as it is keeps that answer. Times must be finite and not negative. Either function may be NULL. */
+ * the plug-in leaves as it is keeps that answer. A time is 0 to SENNIT_MAX_SECONDS: the first answer that is none (NaN,
+ * a negative number) is an error of the command, and the plug-in is not asked again. Either function may be NULL. */
+#define SENNIT_MAX_SECONDS 1e9
 typedef struct sennit_cost_model {
     uint32_t size; /* sizeof(sennit_cost_model) */
     const char *name;

@@ -3,7 +3,6 @@
 #include "passes/cost/analytic.h"
 #include "passes/cost/profile.h"
 
-#include <math.h>
 #include <string.h>
 
 static sennit_type *plugin_types(sn_arena *scratch, int n, sn_value *const *values) {
@@ -14,24 +13,6 @@ static sennit_type *plugin_types(sn_arena *scratch, int n, sn_value *const *valu
         memcpy(types[i].dim, type.dim, sizeof types[i].dim);
     }
     return types;
-}
-
-// Takes a plug-in's answers; what is no time is an error, and the built-in answer stays.
-static void take_answers(const sn_cost_model *model, const char *name, int n, const double *answers, double *seconds) {
-    for (int i = 0; i < n; i++) {
-        if (isfinite(answers[i]) && answers[i] >= 0) {
-            seconds[i] = answers[i];
-            continue;
-        }
-        sn_error(model->diags, "E0827", name,
-                 "report it to the plug-in's author; include/sennit/plugin.h says what an answer is",
-                 "the plug-in's cost model answered %g seconds", answers[i]);
-        return; // one is enough
-    }
-}
-
-static const char *model_name(const sennit_cost_model *costs) {
-    return costs->name ? costs->name : "cost model";
 }
 
 void sn_cost_ops(const sn_cost_model *model, int n, const sn_op *const *ops, double *seconds, sn_arena *scratch) {
@@ -54,26 +35,20 @@ void sn_cost_ops(const sn_cost_model *model, int n, const sn_op *const *ops, dou
                                          .flops = work.flops,
                                          .bytes = work.bytes};
     }
-    const sennit_cost_model *costs = model->plugins ? sn_plugins_cost_model(model->plugins) : NULL;
-    if (!costs || !costs->ops) return;
-    costs->ops(queries, (size_t)n, answers);
-    take_answers(model, model_name(costs), n, answers, seconds);
+    if (sn_plugins_cost_ops(model->plugins, queries, (size_t)n, answers, model->diags))
+        memcpy(seconds, answers, (size_t)n * sizeof *seconds);
 }
 
 double sn_cost_collective(const sn_cost_model *model, sn_op_kind kind, double bytes, const sn_group *group) {
     double seconds = sn_analytic_collective(model->device, kind, bytes, group);
     if (model->profile && seconds > 0) sn_profile_collective(model->profile, kind, group->ranks, bytes, &seconds);
-    const sennit_cost_model *costs = model->plugins ? sn_plugins_cost_model(model->plugins) : NULL;
-    if (!costs || !costs->collectives) return seconds;
     sennit_collective_query query = {.size = sizeof query,
                                      .op = sn_op_name(kind),
                                      .device = model->device->name,
                                      .bytes = bytes,
                                      .ranks = group->ranks};
     double answer = seconds;
-    costs->collectives(&query, 1, &answer);
-    take_answers(model, model_name(costs), 1, &answer, &seconds);
-    return seconds;
+    return sn_plugins_cost_collectives(model->plugins, &query, 1, &answer, model->diags) ? answer : seconds;
 }
 
 double sn_cost_message(const sn_cost_model *model, double bytes, const sn_group *pair) {

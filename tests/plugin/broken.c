@@ -2,6 +2,7 @@
 #include <sennit/plugin.h>
 
 #include <math.h>
+#include <stdlib.h>
 
 static int run(const sennit_host *host, sennit_module *module, const char *arguments) {
     sennit_op *op = host->first_op(host->func(module, 0));
@@ -21,13 +22,29 @@ static int run(const sennit_host *host, sennit_module *module, const char *argum
     (void)early;
 #elif defined(BROKEN_STATUS)
     return 3;
+#elif defined(BROKEN_ABORT)
+    abort();
 #endif
     return 0;
 }
 
+#if !defined(BROKEN_COST)
+#define BROKEN_COST -NAN
+#endif
+
 static void ops(const sennit_cost_query *queries, size_t count, double *seconds) {
     (void)queries;
-    for (size_t i = 0; i < count; i++) seconds[i] = NAN;
+    for (size_t i = 0; i < count; i++) seconds[i] = BROKEN_COST;
+#if defined(BROKEN_EXIT)
+    exit(0);
+#elif defined(BROKEN_CRASH)
+    *(volatile int *)0 = 0;
+#endif
+}
+
+static void collectives(const sennit_collective_query *queries, size_t count, double *seconds) {
+    (void)queries;
+    for (size_t i = 0; i < count; i++) seconds[i] = BROKEN_COST;
 }
 
 #if defined(BROKEN_NAME)
@@ -39,7 +56,7 @@ static void ops(const sennit_cost_query *queries, size_t count, double *seconds)
 static const sennit_pass passes[] = {
     {.size = sizeof(sennit_pass), .name = NAME, .summary = "is broken", .forms = SENNIT_FORM_GRAPH, .run = run},
 };
-static const sennit_cost_model model = {.size = sizeof(sennit_cost_model), .name = "broken", .ops = ops};
+static const sennit_cost_model model = {.size = sizeof(sennit_cost_model), .name = "broken", .ops = ops, .collectives = collectives};
 
 #if defined(BROKEN_SYMBOL)
 #define sennit_plugin_query another_name
@@ -49,6 +66,10 @@ const sennit_plugin *another_name(uint32_t host_abi);
 #if defined(BROKEN_INIT)
 static __attribute__((constructor)) void crash(void) {
     *(volatile int *)0 = 0;
+}
+#elif defined(BROKEN_INIT_EXIT)
+static __attribute__((constructor)) void leave(void) {
+    exit(0);
 }
 #endif
 

@@ -19,10 +19,13 @@ expect() {
     fi
 }
 build() {
-    cc -std=c99 -shared -fPIC -I"$source/include" -D"BROKEN_$1" "$source/tests/plugin/broken.c" -o "$tree/$1.so"
+    cc -std=c99 -shared -fPIC -I"$source/include" -D"BROKEN_$1" "$source/tests/plugin/broken.c" -o "$tree/${1%%=*}${2-}.so"
 }
-for way in SYMBOL ABI NULL NAME OPERATOR OPERANDS ERASE ORDER STATUS COST INIT QUERY; do
+for way in SYMBOL ABI NULL NAME OPERATOR OPERANDS ERASE ORDER STATUS ABORT NAN INIT INIT_EXIT QUERY EXIT CRASH; do
     build $way || exit 1
+done
+for cost in -1 1e300 INFINITY 0; do
+    build COST=$cost $cost || exit 1
 done
 expect 'E0821.*does not load' "$tree/absent.so"
 echo 'not a shared object' >"$tree/text.so"
@@ -36,17 +39,35 @@ expect 'E0825.*does not take 1 operands' "$tree/OPERANDS.so" --passes=broken
 expect 'E0825.*still read' "$tree/ERASE.so" --passes=broken
 expect 'E0828.*malformed' "$tree/ORDER.so" --passes=broken
 expect 'E0824.*status 3' "$tree/STATUS.so" --passes=broken
-expect 'E0827.*nan seconds' "$tree/COST.so" --passes=estimate
+expect 'E0832.*crashes while it runs its pass: Aborted' "$tree/ABORT.so" --passes=broken
+expect 'E0827.*answered NaN seconds.*0 to 1e+09' "$tree/NAN.so" --passes=estimate
+expect 'E0827.*answered -1 seconds' "$tree/COST-1.so" --passes=estimate
+expect 'E0827.*answered 1e+300 seconds' "$tree/COST1e300.so" --passes=estimate
+expect 'E0827.*answered inf seconds' "$tree/COSTINFINITY.so" --passes=estimate
+expect 'E0832.*ends the program while it answers what ops cost' "$tree/EXIT.so" --passes=estimate
+expect 'E0832.*crashes while it answers what ops cost: Segmentation fault' "$tree/CRASH.so" --passes=estimate
 expect 'E0832.*crashes while it loads' "$tree/INIT.so"
 expect 'E0832.*crashes while it loads' "$tree/QUERY.so"
+expect 'E0832.*ends the program while it loads' "$tree/INIT_EXIT.so"
 
-# A plan is not made from costs that are no times.
-"$sennit" plan "$source/samples/chargpt/model.onnx" --loss softmax_cross_entropy:logits,labels --dim seq=32 \
-    --cluster local:4 --batch 16 --plugin "$tree/COST.so" -o "$tree/plan.json" >"$tree/out" 2>"$tree/err"
-code=$?
-if [ $code -ne 1 ] || ! grep -q 'E0827.*nan seconds' "$tree/err" || [ -e "$tree/plan.json" ]; then
-    echo "broken.sh: plan with costs that are no numbers: status $code" >&2
+# plan PLUGIN
+plan() {
+    rm -f "$tree/plan.json"
+    timeout 120 "$sennit" plan "$source/samples/chargpt/model.onnx" --loss softmax_cross_entropy:logits,labels \
+        --dim seq=32 --cluster local:4 --batch 16 --plugin "$1" -o "$tree/plan.json" >"$tree/out" 2>"$tree/err"
+    code=$?
+}
+fail() {
+    echo "broken.sh: $1: status $code" >&2
     head -5 "$tree/err" >&2
     status=1
-fi
+}
+# A plan is not made from costs that are no times, which is said once.
+plan "$tree/NAN.so"
+[ $code -eq 1 ] && [ "$(grep -c E0827 "$tree/err")" -eq 1 ] && [ ! -e "$tree/plan.json" ] || fail 'costs that are no numbers'
+plan "$tree/EXIT.so"
+[ $code -eq 1 ] && grep -q "E0832" "$tree/err" && [ ! -e "$tree/plan.json" ] || fail 'a plug-in that calls exit'
+# Where nothing takes time every plan is as good, and one is found.
+plan "$tree/COST0.so"
+[ $code -eq 0 ] && [ -s "$tree/plan.json" ] || fail 'costs of zero'
 exit $status
