@@ -1,6 +1,8 @@
 // The `sennit` command: picks a subcommand from the table and runs it.
 #include "tools/options.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static int (*const commands[])(const sn_options *, sn_diags *) = {
@@ -8,6 +10,14 @@ static int (*const commands[])(const sn_options *, sn_diags *) = {
 #include "tools/commands.def"
 #undef SN_COMMAND
 };
+
+// Whether all that was printed has reached its reader.
+static bool is_written(const sn_options *options) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return true;
+    fprintf(stderr, "%s: what it prints cannot be written: %s\n  help: is the disk full?\n", options->program,
+            strerror(errno));
+    return false;
+}
 
 static int run(sn_command command, int argc, char **argv) {
     sn_options options;
@@ -18,6 +28,7 @@ static int run(sn_command command, int argc, char **argv) {
         sn_diags_print(&diags, 0, sn_options_has(&options, "remarks"), stderr);
         if (diags.errors) status = 1;
     }
+    if (!status && !is_written(&options)) status = 1;
     sn_diags_free(&diags);
     sn_options_free(&options);
     return status;

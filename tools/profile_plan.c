@@ -124,7 +124,7 @@ static void close_class(class_bench *c) {
 
 // Waits for the processes whose ranks are in one group along these axes; of those that are not there, for none.
 static sn_status meet(const class_bench *c, int64_t axes) {
-    const double patience = 20;
+    const double patience = 120; // on a busy machine, with many ranks on a core
     meeting *m = c->meeting;
     if (!m) return SN_OK;
     sn_signal_raise(&m->arrived[c->process]);
@@ -133,7 +133,7 @@ static sn_status meet(const class_bench *c, int64_t axes) {
     for (int i = 0; i < m->count; i++)
         if (i != c->process && sn_schedule_color(c->schedule, i, axes) == color &&
             !sn_signal_await_for(&m->arrived[i], target, sn_signal_spin(m->turns), patience))
-            return sn_status_make("another process of the same step does not go on");
+            return sn_status_make("of %d processes that stand for its ranks, number %d does not go on", m->count, i);
     return SN_OK;
 }
 

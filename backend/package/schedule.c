@@ -275,7 +275,7 @@ static sn_instr *copy_kept(writer *w, sn_func *func, sn_instr *next) {
     for (size_t i = 0; i < func->results.count; i++) {
         const char *name = func->result_names.data[i];
         sn_value *value = func->results.data[i], *reader = sn_is_kept_name(name) ? sn_map_get(&w->args, name) : NULL;
-        if (!reader || sn_owner_of(strides_of(value).root)->place.offset == reader->place.offset) continue;
+        if (!reader || sn_place_equal(&sn_owner_of(strides_of(value).root)->place, &reader->place)) continue;
         const sn_op *op = value->kind == SN_VALUE_RESULT ? value->def : func->last;
         *next = (sn_instr){.kind = SN_INSTR_COPY, .phase = op ? op->phase : SN_PHASE_FORWARD, .origin = -1};
         if (op) next->origin = origin_of(w, op);

@@ -22,6 +22,8 @@ plan=$tree/plan.json
 expect 0 'no plan is faster than .* by the closed form .* plans priced' "$sennit" plan "$model" $options --cluster local:4 --batch 16 -o "$plan"
 expect 0 '[GM]iB total' "$sennit" plan "$model" $options --cluster local:4 --batch 16
 expect 0 '"step_seconds"' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --json
+expect 1 'cannot be written' sh -c '"$1" explain "$2" --json >/dev/full' - "$sennit" "$plan"
+expect 1 'cannot be written' sh -c '"$1" plan --help >/dev/full' - "$sennit"
 expect 0 'twice the memory' "$sennit" explain "$plan"
 expect 0 'tp=4: ' "$sennit" explain "$plan"
 expect 0 '"runners_up"' "$sennit" explain "$plan" --json
@@ -42,6 +44,10 @@ expect 0 'losses' "$sennit" verify "$model" $options --plan "$plan" --steps 2
 mesh=pp=2,tp=2,microbatches=2
 expect 0 'pp=2 tp=2' "$sennit" plan "$model" $options --cluster local:4 --batch 8 --mesh $mesh -o "$tree/mesh.json"
 expect 0 'losses' "$sennit" verify "$model" $options --plan "$tree/mesh.json" --steps 2
+
+# a micro-batch of one sample, where broadcasts along the batch are none
+expect 0 'pp=4' "$sennit" plan "$model" $options --cluster local:4 --batch 8 --mesh pp=4,microbatches=8 -o "$tree/single.json"
+expect 0 '^step ' "$sennit" simulate "$tree/single.json"
 
 # what --mesh does not name is searched
 for mesh in pp=2 dp=2 tp=4 schedule=gpipe microbatches=8 zero=1 pp=2,schedule=interleaved; do
