@@ -97,9 +97,6 @@ bool sn_model_source_open(const char *path, const sn_options *options, const cha
     bindings list = {0};
     int64_t asked = sn_options_int(options, "batch", 0);
     if (planning) parts = 1;
-    if (asked % parts)
-        sn_error(diags, "E0451", "--batch", "choose a batch that the number of micro-batches divides",
-                 "a batch of %" PRId64 " does not divide into %d micro-batches", asked, parts);
     asked /= parts;
     bind_given(info, options, diags, &out->arena, &list);
     bind_batch(info, asked ? asked : batch, &out->arena, &list);

@@ -74,8 +74,8 @@ static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *aren
     }
     if (!(path ? load_plan(path, diags, arena, out) : sn_plan_from_outline(outline, diags, out))) return false;
     int ranks = sn_plan_ranks(out);
-    int64_t batch = sn_options_int(options, "batch", 0);
-    if (batch && out->batch && batch != out->batch) {
+    int64_t batch = sn_options_int(options, "batch", out->batch);
+    if (out->batch && batch != out->batch) {
         sn_error(diags, "E0444", subject, "leave --batch out, or plan again",
                  "the plan was made for a batch of %" PRId64, out->batch);
     } else if (sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != ranks) {
@@ -83,6 +83,9 @@ static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *aren
     } else if (accumulate && accumulate != out->microbatches) {
         sn_error(diags, "E0452", "--accumulate", "leave --accumulate out; a plan's micro-batches share --batch",
                  "%s says %d micro-batches", option, out->microbatches);
+    } else if (batch % out->microbatches) {
+        sn_error(diags, "E0451", subject, "choose a batch that the number of micro-batches divides",
+                 "a batch of %" PRId64 " does not divide into %d micro-batches", batch, out->microbatches);
     } else {
         return true;
     }

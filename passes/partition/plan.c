@@ -238,20 +238,28 @@ static bool read_words(const json_t *json, const char *subject, sn_diags *diags,
     return true;
 }
 
+// The field that is not usable, with what it may be in *form; NULL: the stage is read.
+static const char *read_stage(const json_t *json, int index, sn_arena *arena, sn_plan *plan, const char **form) {
+    const json_t *remat = json_object_get(json, "remat");
+    const char *first = json_string_value(json_object_get(json, "first"));
+    int kind = remat ? find_name(remat_names, SN_REMAT_COUNT, json_string_value(remat)) : (int)plan->remat;
+    *form = index ? "it is the name of the ONNX node that the stage begins with: \"/onnx/node/name\""
+                  : "it is \"\" in the first stage, which begins with the model";
+    if (!first || (index == 0) != !*first) return "first";
+    *form = "it is one of none, selective, full; left out, the plan's own";
+    if (kind < 0) return "remat";
+    plan->stages[index] = (sn_plan_stage){sn_arena_strdup(arena, first), (sn_remat)kind};
+    return NULL;
+}
+
 static bool read_stages(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *plan) {
     plan->n_stages = (int)json_array_size(json);
     plan->stages = SN_NEW_N(arena, sn_plan_stage, plan->n_stages + 1);
     for (int i = 0; i < plan->n_stages; i++) {
-        const json_t *stage = json_array_get(json, (size_t)i), *remat = json_object_get(stage, "remat");
-        const char *first = json_string_value(json_object_get(stage, "first"));
-        int kind = remat ? find_name(remat_names, SN_REMAT_COUNT, json_string_value(remat)) : (int)plan->remat;
-        if ((i == 0) != (first && !*first) || (i && !first) || kind < 0) {
-            sn_error(diags, "E0409", subject,
-                     "write {\"first\": \"/onnx/node/name\", \"remat\": \"none\"}; the first stage's is \"\"",
-                     "stage %d of the plan is not usable", i);
-            return false;
-        }
-        plan->stages[i] = (sn_plan_stage){sn_arena_strdup(arena, first), (sn_remat)kind};
+        const char *form, *wrong = read_stage(json_array_get(json, (size_t)i), i, arena, plan, &form);
+        if (!wrong) continue;
+        sn_error(diags, "E0409", subject, form, "the plan's stage %d's \"%s\" is not usable", i, wrong);
+        return false;
     }
     return true;
 }

@@ -118,6 +118,9 @@ expect 1 'E0440.*do not divide the model' "$sennit" plan "$model" $options --clu
 expect 1 'E0411.*line 1: ' "$sennit" plan "$model" $options --cluster "$tree/empty.json" --batch 8
 echo '{"version": 2, "mesh": {"dp": 2}}' >"$tree/bare.json"
 expect 1 'E0446.*no explanation' "$sennit" explain "$tree/bare.json"
+echo '{"version": 2, "mesh": {"dp": 2}, "batch": 48, "microbatches": 5}' >"$tree/uneven.json"
+expect 1 'E0451.*a batch of 48 does not divide into 5' "$sennit" compile "$model" $options --plan "$tree/uneven.json" \
+    -o "$tree/x"
 # what is misspelt has no effect, so it is refused
 refuse() { # MESSAGE JSON
     echo "{\"version\": 2, \"mesh\": {\"dp\": 2}, $2}" >"$tree/keys.json"
@@ -126,6 +129,17 @@ refuse() { # MESSAGE JSON
 refuse 'E0403.*"microbatch" is no known key' '"microbatch": 2'
 refuse 'known are version, model' '"microbatch": 2'
 refuse "E0403.*stage 0's \"rematerialise\" is no known key" '"stages": [{"first": "", "rematerialise": "full"}]'
+stages() { # MESSAGE JSON
+    refuse "$1" "\"schedule\": \"interleaved\", \"chunks\": 2, \"stages\": $2"
+}
+stages "E0409.*stage 0's \"first\" is not usable" '[{"first": "/head"}, {"first": "/body"}]'
+stages 'it is "" in the first stage' '[{"remat": "full"}, {"first": "/body"}]'
+stages "E0409.*stage 1's \"first\" is not usable" '[{"first": ""}, {"first": ""}]'
+stages 'it is the name of the ONNX node' '[{"first": ""}, {"first": 3}]'
+stages "E0409.*stage 1's \"remat\" is not usable" '[{"first": ""}, {"first": "/body", "remat": "some"}]'
+stages 'it is one of none, selective, full' '[{"first": "", "remat": 1}, {"first": "/body"}]'
+refuse 'E0451.*a batch of 8 does not divide into 5 micro-batches' '"microbatches": 5, "batch": 8'
+refuse 'E0451.*a batch of 8 does not divide into 3 micro-batches' '"microbatches": 3'
 refuse 'E0403.*"batch" is not usable' '"batch": "x"'
 refuse 'E0403.*"batch" is not usable' '"batch": 0'
 refuse 'E0403.*"predicted" is not usable' '"predicted": 3'
