@@ -50,15 +50,30 @@ static bool is_read_in_parts(const sn_value *whole) {
     return bytes >= sn_type_bytes(whole->type);
 }
 
-static bool moves_for_free(const sn_op *op) {
+// An activation that is joined over ranks of tensor parallelism is kept in parts, and joined again (Korthikanti et al.,
+// "Reducing Activation Recomputation in Large Transformer Models", 2022, section 4.2.2).
+static bool joins_an_activation(const sn_op *op, const sn_mesh *mesh) {
+    const sn_value *part = op->operands[0];
+    if (op->kind != SN_OP_ALL_GATHER || part->kind != SN_VALUE_RESULT || part->def->phase != SN_PHASE_FORWARD)
+        return false;
+    for (int axis = 0; axis < mesh->n_axes; axis++) {
+        bool joined = sn_layout_dim_of(part->layout, axis) >= 0 && sn_layout_dim_of(op->results[0]->layout, axis) < 0;
+        if (joined && !sn_mesh_is_tensor_axis(mesh, axis)) return false;
+    }
+    return true;
+}
+
+static bool moves_for_free(const sn_op *op, const sn_pass_context *context) {
     if (op->kind == SN_OP_TRANSPOSE) return true;
+    if (context->plan && joins_an_activation(op, &context->plan->mesh)) return true;
     return op->kind == SN_OP_SLICE && (lives_anyway(op->operands[0]) || is_read_in_parts(op->operands[0]));
 }
 
-static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves) {
+static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves,
+                        const sn_pass_context *context) {
     if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < smallest) return false;
     if (sn_op_has(op->kind, SN_TRAIT_VIEW)) return true; // costs nothing, and shows who reads what it renames
-    if (moves && moves_for_free(op)) return true;
+    if (moves && moves_for_free(op, context)) return true;
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
     for (int i = 0; i < op->n_operands; i++)
         if (!lives_anyway(op->operands[i])) return false;
@@ -84,7 +99,7 @@ void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smalle
     // Readers before what they read: an operand's verdict then counts the op that was made again for its reader.
     for (sn_op *op = func->last; op; op = op->prev) {
         sn_op *reader = op->n_results == 1 ? first_backward_reader(op->results[0]) : NULL;
-        if (is_worth_it(op, reader, smallest, moves)) make_again(op, reader, context);
+        if (is_worth_it(op, reader, smallest, moves, context)) make_again(op, reader, context);
     }
 }
 
