@@ -19,6 +19,7 @@ typedef struct plugin_costs {
 
 struct sn_plugins {
     sn_arena arena;
+    SN_VEC(void *) objects; // as dlopen knows them
     SN_VEC(sn_pass *) passes;
     plugin_costs *costs; // NULL: no plug-in has some
 };
@@ -29,6 +30,7 @@ sn_plugins *sn_plugins_new(void) {
 
 void sn_plugins_free(sn_plugins *plugins) {
     if (!plugins) return;
+    sn_vec_free(&plugins->objects);
     sn_vec_free(&plugins->passes);
     sn_arena_free(&plugins->arena);
     sn_free(plugins);
@@ -154,6 +156,9 @@ bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags) {
                  "the plug-in does not load: %s", dlerror());
         return false;
     }
+    for (size_t i = 0; i < plugins->objects.count; i++)
+        if (plugins->objects.data[i] == object) return true;
+    sn_vec_push(&plugins->objects, object);
     sennit_plugin_query_fn query;
     *(void **)&query = dlsym(object, SENNIT_PLUGIN_SYMBOL);
     if (!query) {

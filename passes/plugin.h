@@ -8,7 +8,7 @@
 typedef struct sn_plugins sn_plugins;
 
 sn_plugins *sn_plugins_new(void);
-// Opens one more. False after an error in `diags`; the plug-ins loaded before stay.
+// Opens one more, unless it is open. False after an error in `diags`; the plug-ins loaded before stay.
 bool sn_plugins_load(sn_plugins *plugins, const char *path, sn_diags *diags);
 // Frees the tables; the shared objects stay mapped, because passes may be referred to until the process ends.
 void sn_plugins_free(sn_plugins *plugins);
