@@ -134,7 +134,7 @@ typedef struct sennit_collective_query {
 /* The host proposes, the plug-in edits: `seconds` comes filled with the built-in model's answers, one per query; what
  * the plug-in leaves as it is keeps that answer. A time is 0 to SENNIT_MAX_SECONDS: the first answer that is none (NaN,
  * a negative number) is an error of the command, and the plug-in is not asked again. Either function may be NULL. */
-#define SENNIT_MAX_SECONDS 1e9
+#define SENNIT_MAX_SECONDS 1e4
 typedef struct sennit_cost_model {
     uint32_t size; /* sizeof(sennit_cost_model) */
     const char *name;

@@ -131,7 +131,7 @@ static bool label_is_possible(const sn_layout_problem *p, int f, int label) {
 }
 
 static int64_t to_cost(double seconds) {
-    return isfinite(seconds) ? (int64_t)(fmax(0, seconds) * PICO) : SN_NETWORK_FORBIDDEN;
+    return seconds < SN_NETWORK_FORBIDDEN / PICO ? (int64_t)(fmax(0, seconds) * PICO) : SN_NETWORK_FORBIDDEN;
 }
 
 static void add_moves(const sn_layout_problem *p, sn_network *network, const int *nodes, int flow_node, int f,

@@ -504,7 +504,7 @@ static void solve_promising(run *r, sn_search_result *out) {
     sn_candidate *list = r->kept.data;
     size_t count = r->kept.count, first = count < MOST_FIRST ? count : MOST_FIRST;
     double best = known ? known->step : INFINITY;
-    qsort(list, count, sizeof *list, by_step);
+    if (count) qsort(list, count, sizeof *list, by_step); // none: no bound is below the known step
     for (size_t i = 0; i < first; i++)
         if (list[i].bound < best && solve(r, &list[i])) best = fmin(best, list[i].step);
     for (size_t i = first; i < count; i++)
@@ -519,7 +519,7 @@ static void solve_promising(run *r, sn_search_result *out) {
         }
         if (solve(r, &list[i])) best = fmin(best, list[i].step);
     }
-    qsort(list, count, sizeof *list, by_step);
+    if (count) qsort(list, count, sizeof *list, by_step);
     if (known && best >= known->step) {
         out->best = *known;
         out->feasible = true;
