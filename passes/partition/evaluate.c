@@ -21,6 +21,12 @@ typedef struct ways {
     const solution *over[SN_AXIS_KINDS]; // NULL for dp and cp
 } ways;
 
+// The parameters of all classes under the part of a setting that they depend on.
+typedef struct known_tensors {
+    sn_cut_setting setting;
+    sn_block_tensors *of;
+} known_tensors;
+
 typedef struct known {
     sn_cut_setting setting;
     sn_block_cost *costs; // NULL: it does not divide
@@ -38,6 +44,7 @@ struct sn_evaluator {
     int64_t experts;   // what ep must divide; 0 without stacks of experts
     SN_VEC(solution *) solutions;
     SN_VEC(known) known;
+    SN_VEC(known_tensors) tensors;
     size_t next;    // of known: whoever asks again asks in the same order
     double *fusion; // [class][2]: see sn_block_fusion; negative: not asked for yet
     sn_times *times, own_times;
@@ -140,6 +147,7 @@ sn_evaluator *sn_evaluator_behind(const sn_evaluator *like, const sn_cluster *cl
     e->scratch = (sn_arena){0};
     memset(&e->solutions, 0, sizeof e->solutions);
     memset(&e->known, 0, sizeof e->known);
+    memset(&e->tensors, 0, sizeof e->tensors);
     return e;
 }
 
@@ -148,6 +156,7 @@ void sn_evaluator_free(sn_evaluator *e) {
     sn_arena_free(&e->scratch);
     sn_vec_free(&e->solutions);
     sn_vec_free(&e->known);
+    sn_vec_free(&e->tensors);
 }
 
 int sn_evaluator_boundaries(const sn_evaluator *e) {
@@ -569,10 +578,15 @@ static double parameter_seconds(sn_evaluator *e, const sn_parameter_ops *of, int
     return sn_times_parameter(e->times, &e->model, of->parameter, n, ops, cuts, parts, &e->scratch);
 }
 
+static double least_seconds(sn_evaluator *e, double *known, int n, sn_op *const *ops) {
+    if (*known < 0) *known = sn_parameter_least_seconds(&e->model, n, ops, &e->scratch);
+    return *known;
+}
+
 static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
     sn_group ranks = sn_cluster_group(e->cluster, 0, w->setting.tp, 1);
     for (int p = 0; p < t->block->n_parameters; p++) {
-        const sn_parameter_ops *ops = &t->parameters[p];
+        sn_parameter_ops *ops = &t->parameters[p];
         const sn_value *value = ops->parameter->value;
         sn_cut cuts[SN_AXIS_KINDS];
         int64_t axis_parts[SN_AXIS_KINDS];
@@ -586,10 +600,11 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
         }
         out->parameters += (double)sn_type_bytes(value->type) / parts;
         out->gradients += ops->gradient_bytes / parts;
-        if (cuts[SN_EXPERT_AXIS] < 0) out->shared += ops->gradient_bytes / parts;
         out->optimizer += ops->optimizer_bytes / parts;
         out->update += parameter_seconds(e, ops, ops->n_update, ops->update, cuts, axis_parts);
         out->clear += parameter_seconds(e, ops, ops->n_clear, ops->clear, cuts, axis_parts);
+        out->least_update += least_seconds(e, &ops->least_update, ops->n_update, ops->update);
+        out->least_clear += least_seconds(e, &ops->least_clear, ops->n_clear, ops->clear);
         out->backward_weight += parameter_seconds(e, ops, ops->n_accumulate, ops->accumulate, cuts, axis_parts);
         if (w->setting.tp > 1 && whole && w->setting.boundary)
             out->reduce += sn_cost_collective(&e->model, SN_OP_ALL_REDUCE,
@@ -704,6 +719,88 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting)
     sn_arena_free(&e->scratch);
     sn_vec_push(&e->known, (known){setting, good ? costs : NULL});
     return good ? costs : NULL;
+}
+
+// Views, and what is as cheap, are made again from the parameter.
+static bool is_read_backward(const sn_func *micro, const sn_value *value) {
+    for (size_t u = 0; u < value->uses.count; u++) {
+        const sn_op *op = value->uses.data[u].op;
+        if (op->func != micro) continue;
+        if (op->phase == SN_PHASE_BACKWARD) return true;
+        bool passes = sn_op_has(op->kind, SN_TRAIT_VIEW) || op->kind == SN_OP_TRANSPOSE || op->kind == SN_OP_CAST;
+        if (passes && is_read_backward(micro, op->results[0])) return true;
+    }
+    return false;
+}
+
+static bool tensor_is_like(const sn_block_tensor *a, const sn_block_tensor *b) {
+    return a->parameter == b->parameter && a->gradient == b->gradient && sn_shape_equal(a->type, b->type) &&
+           a->shared == b->shared && a->again == b->again;
+}
+
+static void add_tensor(sn_block_tensors *t, sn_block_tensor tensor) {
+    for (int i = 0; i < t->n; i++) {
+        if (!tensor_is_like(&t->list[i], &tensor)) continue;
+        t->list[i].count++;
+        return;
+    }
+    tensor.count = 1;
+    t->list[t->n++] = tensor;
+}
+
+static void add_sum(sn_block_tensors *t, const sn_value *value) {
+    t->sums++;
+    t->sum_bytes += (double)sn_type_bytes(value->type);
+}
+
+// Partial sums over the data that the forward pass needs whole: inside of a group, and between them.
+static void count_sums(const sn_class_table *t, sn_block_tensors *out) {
+    for (int g = 0; g < t->block->n_groups; g++) {
+        const sn_strategy *strategy = &t->strategies[g].list[t->data[g]];
+        for (int m = 0; m < strategy->n_moves; m++) {
+            const sn_inner_move *move = &strategy->moves[m];
+            if (!move->backward && sn_move_kind(move->from, move->to) == SN_OP_ALL_REDUCE) add_sum(out, move->value);
+        }
+    }
+    for (int f = 0; f < t->n_flows; f++) {
+        const sn_flow *flow = &t->flows[f];
+        if (flow->producer < 0 || !flow->n_readers) continue;
+        const sn_strategy *strategy = &t->strategies[flow->producer].list[t->data[flow->producer]];
+        if (sn_strategy_leaves(&t->block->groups[flow->producer], strategy, flow->value) == SN_PARTIAL_VALUE)
+            add_sum(out, flow->value);
+    }
+}
+
+static void list_tensors(const sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_tensors *out) {
+    out->list = SN_NEW_N(e->arena, sn_block_tensor, t->block->n_parameters + 1);
+    for (int p = 0; p < t->block->n_parameters; p++) {
+        const sn_value *value = t->parameters[p].parameter->value;
+        if (t->parameters[p].parameter->role != SN_ROLE_PARAMETER) continue; // frozen: whole, and never summed
+        sn_block_tensor tensor = {.type = value->type, .again = is_read_backward(e->blocks->micro, value)};
+        double parts = 1;
+        for (int a = 0; a < SN_AXIS_KINDS; a++) {
+            sn_cut cut = parameter_cut(e, t, w, a, value);
+            if (a == SN_EXPERT_AXIS) tensor.shared = cut < 0;
+            if (cut < 0) continue;
+            parts *= (double)parts_of(e, w->setting, a);
+            tensor.type.dim[sn_cut_dim(cut)] /= parts_of(e, w->setting, a);
+        }
+        tensor.parameter = (double)sn_type_bytes(value->type) / parts;
+        tensor.gradient = t->parameters[p].gradient_bytes / parts;
+        add_tensor(out, tensor);
+    }
+    count_sums(t, out);
+}
+
+const sn_block_tensors *sn_evaluator_tensors(sn_evaluator *e, sn_cut_setting setting) {
+    setting.cp = 1, setting.micro = usual_micro(e, setting.ep);
+    for (size_t i = 0; i < e->tensors.count; i++)
+        if (setting_equal(e->tensors.data[i].setting, setting)) return e->tensors.data[i].of;
+    sn_block_tensors *of = SN_NEW_N(e->arena, sn_block_tensors, e->blocks->n_classes + 1);
+    ways w = ways_of(e, setting);
+    for (int k = 0; k < e->blocks->n_classes; k++) list_tensors(e, &e->tables[k], &w, &of[k]);
+    sn_vec_push(&e->tensors, (known_tensors){setting, of});
+    return of;
 }
 
 // What a plan's layout of the group's node is about (passes/partition/plan.h).

@@ -26,6 +26,23 @@ typedef struct sn_block_activations {
     double waiting; // what they need of the pass before: gradients of results, and what it computed again
 } sn_block_activations;
 
+// A parameter of a block, or several alike: ZeRO and data parallelism move each in a collective of its own, so latency
+// counts once for each.
+typedef struct sn_block_tensor {
+    int count;
+    double parameter, gradient; // bytes on a rank, before ZeRO
+    sn_type type;               // there
+    bool shared;                // the gradient is summed over ep: all but the experts'
+    bool again;                 // the backward pass reads it
+} sn_block_tensor;
+
+typedef struct sn_block_tensors {
+    int n;
+    sn_block_tensor *list;
+    int sums;         // of data that dp and cp cut, in the forward pass: the loss, statistics of batch normalisation
+    double sum_bytes; // of all of them
+} sn_block_tensors;
+
 // Of one block, one micro-batch and one device; seconds include the collectives over tp, cp and ep.
 typedef struct sn_block_cost {
     double forward, backward_input, backward_weight;
@@ -35,9 +52,9 @@ typedef struct sn_block_cost {
     double working;                          // bytes: temporaries of the largest group
     double input;                            // bytes of what comes from the block before
     double parameters, gradients, optimizer; // bytes, before ZeRO
-    double shared;                           // bytes of the gradients that are summed over ep: all but the experts'
     double update;                           // seconds once a step, before ZeRO
     double clear;                            // the same, of setting the sums of gradients to zero
+    double least_update, least_clear;        // of these, what ever so small parameters take
     double reduce;                           // seconds once a step: gradients of parameters that tp or cp leave whole
 } sn_block_cost;
 
@@ -57,6 +74,8 @@ int64_t sn_evaluator_experts(const sn_evaluator *evaluator);
 void sn_evaluator_split(const sn_evaluator *evaluator, int tp, int inner[SN_TENSOR_AXES - 1]);
 // Costs of each class, [n_classes]; NULL when some dim does not divide. Kept: asking again is cheap.
 const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_cut_setting setting);
+// What parameters the classes have under the setting, [n_classes]: one answer for all settings that cut them alike.
+const sn_block_tensors *sn_evaluator_tensors(sn_evaluator *evaluator, sn_cut_setting setting);
 // The layouts that the setting gives the parameters and results of the model, for the axis named "ep" of `mesh` and its
 // tensor axes in their order: those that are not dp, ep, cp or pp. Lists and names are in the arena.
 sn_plan_layout *sn_evaluator_layouts(sn_evaluator *evaluator, sn_cut_setting setting, const sn_mesh *mesh,

@@ -307,9 +307,21 @@ void sn_block_fusion(const sn_cost_model *model, const sn_block *block, bool *co
     sn_vec_free(&ops);
 }
 
-double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
-                                  const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
-                                  sn_arena *scratch) {
+// How the values of a parameter's update lie on a rank.
+typedef struct parameter_cut {
+    const sn_global *parameter; // NULL: all are of one element
+    const sn_cut *cuts;
+    const int64_t *parts;
+} parameter_cut;
+
+static sn_type parameter_type(shadows *s, const parameter_cut *cut, sn_type type) {
+    for (int d = 0; !cut->parameter && d < type.rank; d++) type.dim[d] = 1;
+    bool like = cut->parameter && sn_shape_equal(type, cut->parameter->value->type);
+    return like ? local_type(s, type, SN_AXIS_KINDS, cut->cuts, cut->parts) : type;
+}
+
+static double time_parameter(const sn_cost_model *model, const parameter_cut *cut, int n, sn_op *const *ops,
+                             sn_arena *scratch) {
     shadows s = {scratch, true};
     fused all = {0};
     for (int i = 0; i < n; i++) {
@@ -320,9 +332,7 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
         for (int v = 0; v < ops[i]->n_operands + ops[i]->n_results; v++) {
             const sn_value *value =
                 v < ops[i]->n_operands ? ops[i]->operands[v] : ops[i]->results[v - ops[i]->n_operands];
-            bool like = sn_shape_equal(value->type, parameter->value->type);
-            sn_type type = local_type(&s, value->type, like ? SN_AXIS_KINDS : 0, cuts, parts);
-            shadow->operands[v] = shadow_value(&s, value, type);
+            shadow->operands[v] = shadow_value(&s, value, parameter_type(&s, cut, value->type));
         }
         sn_vec_push(&all.ops, ops[i]);
         sn_vec_push(&all.shadows, shadow);
@@ -330,6 +340,16 @@ double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *p
     double seconds = time_fused(model, &s, &all);
     release(&all);
     return seconds;
+}
+
+double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
+                                  const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
+                                  sn_arena *scratch) {
+    return time_parameter(model, &(parameter_cut){parameter, cuts, parts}, n, ops, scratch);
+}
+
+double sn_parameter_least_seconds(const sn_cost_model *model, int n, sn_op *const *ops, sn_arena *scratch) {
+    return time_parameter(model, &(parameter_cut){0}, n, ops, scratch);
 }
 
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result) {

@@ -29,6 +29,8 @@ void sn_block_fusion(const sn_cost_model *model, const sn_block *block, bool *co
 double sn_parameter_local_seconds(const sn_cost_model *model, const sn_global *parameter, int n, sn_op *const *ops,
                                   const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
                                   sn_arena *scratch);
+// The same of a parameter of one element: what the launches alone take.
+double sn_parameter_least_seconds(const sn_cost_model *model, int n, sn_op *const *ops, sn_arena *scratch);
 // Bytes of a result of a forward op of the group.
 double sn_group_local_bytes(const sn_op_group *group, const sn_group_cut *cut, int op, int result);
 // Bytes of an operand of a backward op of the group.

@@ -303,6 +303,7 @@ static void build_class(builder *b, sn_class_table *t, const sn_block *block) {
     for (int p = 0; p < block->n_parameters; p++) {
         const sn_parameter_ops *ops = parameter_of(b, block->parameters[p]->name);
         t->parameters[p] = ops ? *ops : (sn_parameter_ops){.parameter = block->parameters[p]};
+        t->parameters[p].least_update = t->parameters[p].least_clear = -1;
     }
 }
 

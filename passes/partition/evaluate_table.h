@@ -23,6 +23,7 @@ typedef struct sn_flow {
 typedef struct sn_parameter_ops {
     const sn_global *parameter;
     double gradient_bytes, optimizer_bytes;
+    double least_update, least_clear; // seconds; negative: not asked for yet
     int n_update, n_clear, n_accumulate;
     sn_op **update, **clear, **accumulate; // clear: of the gradients' sums, after the update
 } sn_parameter_ops;

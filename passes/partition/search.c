@@ -159,6 +159,7 @@ sn_search *sn_search_behind(const sn_search *like, const sn_cluster *cluster) {
 void sn_search_free(sn_search *search) {
     sn_evaluator_free(search->evaluator);
     sn_vec_free(&search->groups);
+    sn_vec_free(&search->moves);
     sn_vec_free(&search->bounds);
 }
 

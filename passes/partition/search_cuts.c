@@ -96,7 +96,7 @@ static row *new_row(solver *v, row **at, int first) {
 
 static void lengthen(solver *v, row *r, int place, int first) {
     sn_remat remat;
-    sn_stage_sums_add(&r->sums, &v->x->costs[v->x->blocks->blocks[first + r->known].kind], 1);
+    sn_stage_sums_add(v->x, v->x->blocks->blocks[first + r->known].kind, 1, &r->sums);
     r->seconds[++r->known] = sn_stage_seconds(v->x, &v->places[place], &r->sums, &remat);
 }
 

@@ -38,10 +38,12 @@ static sn_group group_of_runs(const sn_search *s, int64_t size, int64_t stride, 
 static const sn_group *find_runs(sn_search *s, int64_t size, int64_t stride, int64_t runs, int64_t apart) {
     for (size_t i = 0; i < s->groups.count; i++) {
         const known_group *g = &s->groups.data[i];
-        if (g->size == size && g->stride == stride && g->runs == runs && g->apart == apart) return &g->group;
+        if (g->size == size && g->stride == stride && g->runs == runs && g->apart == apart) return g->group;
     }
-    sn_vec_push(&s->groups, (known_group){size, stride, runs, apart, group_of_runs(s, size, stride, runs, apart)});
-    return &sn_vec_last(&s->groups).group;
+    sn_group *group = SN_NEW(s->arena, sn_group);
+    *group = group_of_runs(s, size, stride, runs, apart);
+    sn_vec_push(&s->groups, (known_group){size, stride, runs, apart, group});
+    return group;
 }
 
 static const sn_group *find_group(sn_search *s, int64_t size, int64_t stride) {
@@ -90,6 +92,65 @@ void sn_price_set_stages(const sn_search *s, double limit_scale, sn_candidate *c
     pace_stages(s, c, limit_scale, paces, paces + x->stages);
 }
 
+// A parameter stays whole where no dim divides.
+static bool is_shared_out(const sn_block_tensor *tensor, int64_t ranks) {
+    for (int d = 0; d < tensor->type.rank; d++)
+        if (tensor->type.dim[d] % ranks == 0) return true;
+    return false;
+}
+
+static void add_tensor(const sn_search *s, const known_moves *m, const sn_block_tensor *tensor, sn_block_moves *out) {
+    double n = tensor->count;
+    if (tensor->shared) out->once += n * collective(s, SN_OP_ALL_REDUCE, tensor->gradient, m->experts);
+    if (m->shares->ranks < 2) return;
+    int zero = is_shared_out(tensor, m->shares->ranks) ? m->zero : 0;
+    sn_zero_seconds step = sn_zero_step(&s->model, zero, tensor->gradient, tensor->parameter, m->shares);
+    out->once += n * (step.reduce + step.gather);
+    if (zero >= 2) out->backward_weight += n * collective(s, SN_OP_REDUCE_SCATTER, tensor->gradient, m->shares);
+    if (zero < 3) return;
+    double gather = n * collective(s, SN_OP_ALL_GATHER, tensor->parameter, m->shares);
+    out->forward += gather;
+    if (tensor->again) out->backward_input += gather;
+}
+
+static void fill_moves(const sn_search *s, int classes, known_moves *m) {
+    for (int k = 0; k < classes; k++) {
+        const sn_block_tensors *t = &m->tensors[k];
+        for (int i = 0; i < t->n; i++) add_tensor(s, m, &t->list[i], &m->of[k]);
+        if (t->sums) m->of[k].forward += t->sums * collective(s, SN_OP_ALL_REDUCE, t->sum_bytes / t->sums, m->shares);
+    }
+}
+
+// Single numbers. The norm is summed over the axes that cut parameters or, under ZeRO, gradients; a program of one
+// micro-batch that is not a stage's or the whole step's has the loss as a result.
+static double once_seconds(sn_search *s, const sn_candidate *c) {
+    const sn_group *cut =
+        c->zero ? find_runs(s, ranks_inside(c), 1, c->dp, stride_of_data(c)) : find_group(s, c->setting.tp, 1);
+    double norm = collective(s, SN_OP_ALL_REDUCE, sizeof(float), cut);
+    double losses = c->pp == 1 && c->microbatches > 1 ? c->microbatches : 0;
+    return norm + losses * collective(s, SN_OP_ALL_REDUCE, sizeof(float), find_shares(s, c));
+}
+
+static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c) {
+    known_moves m = {.tensors = sn_evaluator_tensors(s->evaluator, c->setting), .zero = c->zero};
+    m.shares = find_shares(s, c);
+    m.experts = find_group(s, c->setting.ep, (int64_t)c->setting.tp * c->setting.cp);
+    for (size_t k = 0; k < s->moves.count; k++) {
+        size_t i = (s->next_moves + k) % s->moves.count;
+        const known_moves *known = &s->moves.data[i];
+        if (known->tensors != m.tensors || known->shares != m.shares || known->experts != m.experts ||
+            known->zero != m.zero)
+            continue;
+        s->next_moves = i + 1;
+        return known->of;
+    }
+    int classes = s->request.blocks->n_classes;
+    m.of = SN_NEW_N(s->arena, sn_block_moves, classes + 1);
+    fill_moves(s, classes, &m);
+    sn_vec_push(&s->moves, m);
+    return m.of;
+}
+
 sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c, const sn_block_cost *costs,
                                   double *paces) {
     sn_stage_context x = {.blocks = s->request.blocks, .costs = costs, .before = s->before};
@@ -102,12 +163,8 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
         for (int k = 0; k < x.blocks->n_classes; k++) bytes = fmax(bytes, costs[k].input);
         x.message = sn_cost_message(&s->model, bytes, pair);
     }
-    if (c->zero >= 2 && sn_candidate_shares(c) > 1) {
-        // A rate: what a gigabyte takes, so that latency counts as for large buckets.
-        const sn_group *group = find_shares(s, c);
-        x.scatter = collective(s, SN_OP_REDUCE_SCATTER, 1e9, group) / 1e9;
-        if (c->zero >= 3) x.gather = collective(s, SN_OP_ALL_GATHER, 1e9, group) / 1e9;
-    }
+    x.moves = moves_of(s, c);
+    x.once = once_seconds(s, c);
     sn_price_set_stages(s, limit_scale, c, paces, &x);
     return x;
 }
@@ -116,46 +173,31 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
 typedef struct rank_sums {
     double seconds;          // of a micro-batch
     double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
-    double gradients, shared, parameters, update, clear, reduce;
+    double update, clear, least_update, least_clear, sync;
 } rank_sums;
 
-static void add_once(const sn_search *s, const sn_block_cost *costs, int first, int end, rank_sums *rank) {
+static void add_once(const sn_search *s, const sn_stage_context *x, int first, int end, rank_sums *rank) {
     int n = s->request.blocks->n_classes;
+    const sn_block_cost *costs = x->costs;
     for (int k = 0; k < n; k++) {
         int count = s->before[end * n + k] - s->before[first * n + k];
         if (!count) continue;
-        rank->gradients += count * costs[k].gradients;
-        rank->shared += count * costs[k].shared;
-        rank->parameters += count * costs[k].parameters;
         rank->update += count * costs[k].update;
         rank->clear += count * costs[k].clear;
-        rank->reduce += count * costs[k].reduce;
+        rank->least_update += count * costs[k].least_update;
+        rank->least_clear += count * costs[k].least_clear;
+        rank->sync += count * (costs[k].reduce + (x->moves ? x->moves[k].once : 0));
     }
 }
 
-// The states of the optimizer are shared out from ZeRO-1 on, the gradients from ZeRO-2 on.
-static double update_seconds(const sn_candidate *c, double update, double clear) {
+// The states of the optimizer are shared out from ZeRO-1 on, the gradients from ZeRO-2 on; launches are not. One
+// program that does a whole step has no sums of gradients to set to zero.
+static double update_seconds(const sn_candidate *c, const rank_sums *rank) {
     int shares = sn_candidate_shares(c);
-    return update / (c->zero >= 1 ? shares : 1) + clear / (c->zero >= 2 ? shares : 1);
-}
-
-typedef struct once_seconds {
-    double sync, update;
-} once_seconds;
-
-// Gradients over dp, cp and, but for the experts', ep, the update, and the parameters' way back.
-static once_seconds once_a_step(sn_search *s, const sn_candidate *c, const rank_sums *rank) {
-    double sync = rank->reduce;
-    const sn_group *experts = find_group(s, c->setting.ep, (int64_t)c->setting.tp * c->setting.cp);
-    sync += collective(s, SN_OP_ALL_REDUCE, rank->shared, experts);
-    const sn_group *data = find_shares(s, c);
-    sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, rank->gradients, rank->parameters, data);
-    return (once_seconds){sync + zero.reduce + zero.gather, update_seconds(c, rank->update, rank->clear)};
-}
-
-static bool reduces_alike(const rank_sums *a, const rank_sums *b) {
-    return a->gradients == b->gradients && a->shared == b->shared && a->parameters == b->parameters &&
-           a->update == b->update && a->clear == b->clear && a->reduce == b->reduce;
+    double update = rank->update, clear = rank->clear;
+    if (c->zero >= 1) update = rank->least_update + larger(0, update - rank->least_update) / shares;
+    if (c->zero >= 2) clear = rank->least_clear + larger(0, clear - rank->least_clear) / shares;
+    return update + (c->pp == 1 && c->microbatches == 1 ? 0 : clear);
 }
 
 static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const sn_pipeline_times *times) {
@@ -276,7 +318,7 @@ static stage_choice *choose_stages(const sn_stage_context *x, const int *cut) {
 
 static void add_stage(const sn_stage_context *x, const stage_choice *choice, sn_pipeline_times *times,
                       rank_sums *rank) {
-    sn_stage_passes passes = sn_stage_passes_of(x, &choice->place, &choice->sums, choice->now);
+    sn_stage_passes passes = sn_stage_passes_of(&choice->place, &choice->sums, choice->now);
     sn_pipeline_times_add(times, passes.forward, passes.backward_input, passes.backward_weight,
                           choice->place.index == x->stages - 1);
     rank->seconds += passes.forward + passes.backward_input + passes.backward_weight;
@@ -284,20 +326,17 @@ static void add_stage(const sn_stage_context *x, const stage_choice *choice, sn_
     rank->working = larger(rank->working, choice->working[choice->now]);
 }
 
-// Ranks one after the other mostly hold the same blocks.
 static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x, const rank_sums *ranks,
                         double *work) {
-    once_seconds once = {0};
     double longest = 0;
     for (int i = 0; i < c->pp; i++) {
         double limit = x->limits ? x->limits[i] : x->limit;
         double bytes = ranks[i].lasting + ranks[i].working;
         if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit, c->fullest = i;
         c->excess = fmax(c->excess, bytes - limit);
-        if (i == 0 || !reduces_alike(&ranks[i], &ranks[i - 1])) once = once_a_step(s, c, &ranks[i]);
-        c->sync = fmax(c->sync, once.sync);
-        c->update = fmax(c->update, once.update);
-        double seconds = once.sync + once.update;
+        double update = update_seconds(c, &ranks[i]), sync = ranks[i].sync + x->once, seconds = sync + update;
+        c->sync = fmax(c->sync, sync);
+        c->update = fmax(c->update, update);
         longest = fmax(longest, seconds);
         *work += ranks_at_once(s, c) * (c->microbatches * ranks[i].seconds + seconds);
     }
@@ -314,7 +353,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         const stage_choice *choice = &choices[i % c->pp * c->chunks + i / c->pp];
         rank_sums *rank = &ranks[i % c->pp];
         add_stage(x, choice, &times, rank);
-        add_once(s, x->costs, cut[i], cut[i + 1], rank);
+        add_once(s, x, cut[i], cut[i + 1], rank);
         if (i == 0 || rank->seconds > times.longest_rank) c->binding = i;
         times.longest_rank = fmax(times.longest_rank, rank->seconds);
         if (!stages) continue;
@@ -331,31 +370,29 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     sn_free(choices);
 }
 
-static double least_once(sn_search *s, const sn_candidate *c, const sn_price_sums *b) {
-    const sn_group *data = find_shares(s, c);
-    sn_zero_seconds zero = sn_zero_step(&s->model, c->zero, b->gradients / c->pp, b->parameters / c->pp, data);
-    return update_seconds(c, b->update, b->clear) / c->pp + zero.reduce + zero.gather;
+static double moved_seconds(const sn_stage_context *x, int k) {
+    return x->moves ? x->moves[k].forward + x->moves[k].backward_input + x->moves[k].backward_weight : 0;
 }
 
 sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
     sn_price_sums b = {0};
+    rank_sums all = {0};
     for (int k = 0; k < x->blocks->n_classes; k++) {
         const sn_block_cost *cost = &x->costs[k];
         int count = x->blocks->classes[k].count;
         if (!count) continue;
-        double work = cost->forward + cost->backward_input + cost->backward_weight;
-        double seconds = work + 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
+        sn_block_moves moves = x->moves ? x->moves[k] : (sn_block_moves){0};
+        double without = cost->forward + cost->backward_input, work = without + cost->backward_weight;
+        double seconds = work + moved_seconds(x, k);
         b.work += count * work;
         b.total += count * seconds;
         b.longest = fmax(b.longest, seconds);
-        b.fill += count * (cost->forward + cost->backward_input - cost->backward_weight);
-        b.without += count * (cost->forward + cost->backward_input);
-        b.gradients += count * cost->gradients;
-        b.parameters += count * cost->parameters;
-        b.update += count * cost->update;
-        b.clear += count * cost->clear;
+        b.fill +=
+            count * (without + moves.forward + moves.backward_input - cost->backward_weight - moves.backward_weight);
+        b.without += count * (without + moves.forward + moves.backward_input);
     }
-    b.once = least_once(s, c, &b);
+    add_once(s, x, 0, x->blocks->n_blocks, &all);
+    b.once = (all.sync + update_seconds(c, &all)) / c->pp + x->once;
     return b;
 }
 
@@ -449,7 +486,7 @@ static void fill_program(const sn_stage_context *x, int rank, rank_program *out)
         double work = cost->forward + cost->backward_input + cost->backward_weight;
         double state = cost->optimizer / (c->zero >= 1 ? shares : 1) + cost->gradients / (c->zero >= 2 ? shares : 1) +
                        cost->parameters / (c->zero >= 3 ? shares : 1);
-        double moved = 2 * x->gather * cost->parameters + x->scatter * cost->gradients;
+        double moved = moved_seconds(x, k);
         working = fmin(working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
             add_column(out, (rank_column){work, (work + cost->again[r]) * place.speed + moved,

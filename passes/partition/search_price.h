@@ -7,8 +7,16 @@
 typedef struct known_group {
     int64_t size, stride; // of the ranks of a run
     int64_t runs, apart;  // first ranks of runs are so far apart
-    sn_group group;
+    sn_group *group;
 } known_group;
+
+// Of the parameters of a setting (sn_evaluator_tensors) over two sets of ranks.
+typedef struct known_moves {
+    const sn_block_tensors *tensors;
+    const sn_group *shares, *experts;
+    int zero;
+    sn_block_moves *of; // [n_classes]
+} known_moves;
 
 struct sn_search {
     sn_search_request request;
@@ -19,6 +27,8 @@ struct sn_search {
     int64_t devices;
     bool uneven;
     SN_VEC(known_group) groups;
+    SN_VEC(known_moves) moves;
+    size_t next_moves;     // who asks again asks in the same order
     SN_VEC(double) bounds; // of all candidates, in the order of the enumeration: memory does not change them
 };
 
@@ -39,7 +49,7 @@ void sn_price_set_stages(const sn_search *search, double limit_scale, sn_candida
 // What all blocks take together, and the average rank's gradients: the same for all schedules and chunks.
 typedef struct sn_price_sums {
     double work, total; // seconds of a micro-batch; with the messages of ZeRO
-    double longest, fill, without, gradients, parameters, update, clear;
+    double longest, fill, without;
     double once; // seconds a step: the least that a rank's update and gradients take
 } sn_price_sums;
 sn_price_sums sn_price_sums_of(sn_search *search, const sn_candidate *candidate, const sn_stage_context *context);

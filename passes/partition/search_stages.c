@@ -8,7 +8,14 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-void sn_stage_sums_add(sn_stage_sums *t, const sn_block_cost *c, int n) {
+void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_stage_sums *t) {
+    const sn_block_cost *c = &x->costs[block_class];
+    if (x->moves) {
+        const sn_block_moves *moves = &x->moves[block_class];
+        t->moves.forward += n * moves->forward;
+        t->moves.backward_input += n * moves->backward_input;
+        t->moves.backward_weight += n * moves->backward_weight;
+    }
     t->forward += n * c->forward;
     t->backward_input += n * c->backward_input;
     t->backward_weight += n * c->backward_weight;
@@ -31,7 +38,7 @@ sn_stage_sums sn_stage_sums_of(const sn_stage_context *x, int first, int end) {
     int n = x->blocks->n_classes;
     for (int k = 0; k < n; k++) {
         int count = x->before[end * n + k] - x->before[first * n + k];
-        if (count) sn_stage_sums_add(&t, &x->costs[k], count);
+        if (count) sn_stage_sums_add(x, k, count, &t);
     }
     t.input = x->costs[x->blocks->blocks[first].kind].input;
     return t;
@@ -76,26 +83,28 @@ sn_memory sn_stage_memory(const sn_stage_context *x, const sn_stage_place *place
     return m;
 }
 
-sn_stage_passes sn_stage_passes_of(const sn_stage_context *x, const sn_stage_place *place, const sn_stage_sums *t,
-                                   sn_remat remat) {
+static double moved_seconds(const sn_stage_sums *t) {
+    return t->moves.forward + t->moves.backward_input + t->moves.backward_weight;
+}
+
+sn_stage_passes sn_stage_passes_of(const sn_stage_place *place, const sn_stage_sums *t, sn_remat remat) {
     double speed = place->speed, message = place->message, again = t->again[remat] * speed;
-    return (sn_stage_passes){.forward = t->forward * speed + message + x->gather * t->parameters,
-                             .backward_input = t->backward_input * speed + again + message + x->gather * t->parameters,
-                             .backward_weight = t->backward_weight * speed + x->scatter * t->gradients,
+    return (sn_stage_passes){.forward = t->forward * speed + message + t->moves.forward,
+                             .backward_input = t->backward_input * speed + again + message + t->moves.backward_input,
+                             .backward_weight = t->backward_weight * speed + t->moves.backward_weight,
                              .again = again};
 }
 
 void sn_stage_report_of(const sn_stage_context *x, const sn_stage_place *place, const sn_stage_sums *t, sn_remat remat,
                         sn_stage_report *out) {
-    sn_stage_passes passes = sn_stage_passes_of(x, place, t, remat);
+    sn_stage_passes passes = sn_stage_passes_of(place, t, remat);
     *out = (sn_stage_report){.remat = remat,
                              .forward = passes.forward,
                              .backward_input = passes.backward_input,
                              .backward_weight = passes.backward_weight,
                              .again = passes.again,
                              .in_flight = place->in_flight};
-    out->communication = t->communication * place->speed + 2 * place->message + 2 * x->gather * t->parameters +
-                         x->scatter * t->gradients;
+    out->communication = t->communication * place->speed + 2 * place->message + moved_seconds(t);
     out->memory = sn_stage_memory(x, place, t, remat);
     double now = sn_memory_total(&out->memory), least = now;
     for (int r = 0; r < SN_REMAT_COUNT; r++) {
@@ -119,7 +128,7 @@ double sn_stage_seconds(const sn_stage_context *x, const sn_stage_place *place, 
     }
     if (!isfinite(best)) return INFINITY;
     double seconds = (t->forward + t->backward_input + t->backward_weight + best) * place->speed;
-    return seconds + 2 * place->message + 2 * x->gather * t->parameters + x->scatter * t->gradients;
+    return seconds + 2 * place->message + moved_seconds(t);
 }
 
 double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, sn_stage_report *out) {

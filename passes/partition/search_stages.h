@@ -2,6 +2,12 @@
 #pragma once
 #include "passes/partition/search.h"
 
+// Seconds of the collectives of a block over the ranks that hold the same parameters, and of the experts' over those
+// that hold others: of a micro-batch, by the pass that they are in, and once a step.
+typedef struct sn_block_moves {
+    double forward, backward_input, backward_weight, once;
+} sn_block_moves;
+
 // What a candidate's stages are computed from.
 typedef struct sn_stage_context {
     const sn_blocks *blocks;
@@ -11,22 +17,24 @@ typedef struct sn_stage_context {
     int stages;          // pp * chunks
     bool remat_is_fixed; // each stage computes `remat` again; else what is cheapest
     sn_remat remat;
-    double limit;           // bytes of a device
-    double message;         // seconds of one boundary's message, one way; 0 with one stage
-    double gather, scatter; // seconds a byte of parameters or gradients costs a micro-batch (ZeRO-2 and 3)
-    const double *speed;    // per stage: time on its devices over time on the evaluated ones; NULL: 1
-    const double *limits;   // per stage; NULL: `limit`
+    double limit;                // bytes of a device
+    double message;              // seconds of one boundary's message, one way; 0 with one stage
+    const sn_block_moves *moves; // per class; NULL: none
+    double once;                 // seconds a step of collectives that no block has: the gradients' norm, the loss
+    const double *speed;         // per stage: time on its devices over time on the evaluated ones; NULL: 1
+    const double *limits;        // per stage; NULL: `limit`
 } sn_stage_context;
 
 // Of the blocks of a stage, wherever in the pipeline it is.
 typedef struct sn_stage_sums {
     double forward, backward_input, backward_weight, communication, input;
+    sn_block_moves moves;
     double again[SN_REMAT_COUNT];
     sn_block_activations activations[SN_REMAT_COUNT];
     double parameters, gradients, optimizer, working, unkept;
 } sn_stage_sums;
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int first, int end);
-void sn_stage_sums_add(sn_stage_sums *sums, const sn_block_cost *cost, int blocks);
+void sn_stage_sums_add(const sn_stage_context *context, int block_class, int blocks, sn_stage_sums *sums);
 
 // Of a stage's place in the pipeline, whichever blocks it has.
 typedef struct sn_stage_place {
@@ -46,8 +54,7 @@ double sn_stage_activations(const sn_stage_context *context, const sn_stage_plac
 typedef struct sn_stage_passes {
     double forward, backward_input, backward_weight, again;
 } sn_stage_passes;
-sn_stage_passes sn_stage_passes_of(const sn_stage_context *context, const sn_stage_place *place,
-                                   const sn_stage_sums *sums, sn_remat remat);
+sn_stage_passes sn_stage_passes_of(const sn_stage_place *place, const sn_stage_sums *sums, sn_remat remat);
 // Seconds with the cheapest rematerialisation that fits; INFINITY when none does, and `remat` is the one of least
 // memory.
 double sn_stage_seconds(const sn_stage_context *context, const sn_stage_place *place, const sn_stage_sums *sums,

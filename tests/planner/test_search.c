@@ -305,7 +305,8 @@ static void chunks_reduce_what_their_rank_holds(void **state) {
         for (int b = 0; b <= 4; b++) t.before[b] = b;
         for (int b = 0; b < 4; b++) t.block[b].kind = 0;
         t.class[0].count = 4;
-        t.costs[0].gradients = t.costs[0].parameters = 1e9;
+        sn_block_moves moves = {.once = 0.01};
+        t.context.moves = &moves;
         t.candidate.pp = 2, t.candidate.dp = 2, t.candidate.microbatches = 4;
         t.context.speed = t.context.limits = NULL, t.context.limit = 1e12;
         t.candidate.zero = i % 2;

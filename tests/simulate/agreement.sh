@@ -9,14 +9,20 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
 cd "$tree"
 
+# both FILE CLUSTER BATCH MESH OPTION...: plan.json and replay.json
+both() {
+    file=$1 cluster=$2 batch=$3 mesh=$4
+    shift 4
+    "$sennit" plan "$file" --cluster "$cluster" --batch "$batch" --mesh "$mesh" "$@" -o plan.json >plan.out 2>&1 &&
+        "$sennit" simulate plan.json --json >replay.json 2>&1 && return
+    echo "$0: $file $mesh fails" >&2
+    failures=1
+    return 1
+}
+
 # agree MODEL BATCH MESH [LIMIT OF BYTES]
 agree() {
-    "$sennit" plan "$root/tests/simulate/$1.onnx" --cluster dgx-a100:1 --batch "$2" --mesh "$3" -o plan.json >plan.out 2>&1 &&
-        "$sennit" simulate plan.json --json >replay.json 2>&1 || {
-        echo "$0: $1 $3 fails" >&2
-        failures=1
-        return 0
-    }
+    both "$root/tests/simulate/$1.onnx" dgx-a100:1 "$2" "$3" || return 0
     awk -v what="$1 $3" -v seconds_limit=0.04 -v bytes_limit="${4:-0.11}" '
         FNR == NR { if (/"predicted"/) inside = 1
             if (inside && /"step_seconds"/ && !step) { sub(/,/, "", $2); step = $2 }
@@ -54,4 +60,40 @@ agree llama_layers 8 pp=2,dp=2,cp=2,microbatches=4,schedule=1f1b
 for mesh in pp=2,dp=2,tp=2,microbatches=4,schedule=1f1b,zero=1 pp=1,dp=4,tp=2,microbatches=2,zero=2; do
     agree llama_layers 8 $mesh
 done
+
+# Models so small that a step is latency: of launches, and of one collective for each parameter. ZeRO makes more of
+# them, so that the order of its stages is the other way round than where memory counts.
+first_number() { # KEY: its first value
+    sed -n "s/.*\"$1\": \([-0-9.e]*\).*/\1/p" | head -1
+}
+# small FILE CLUSTER BATCH MESH OPTION...: appends the two predictions to the file `steps`
+small() {
+    both "$@" || return 0
+    echo "${1#"$root/"} $4 $(sed -n '/"predicted"/,$p' plan.json | first_number step_seconds)" \
+        "$(first_number step_seconds <replay.json)" | tee -a steps | awk '{
+        printf "%-70s %+6.1f %% seconds\n", $1 " " $2, 100 * ($4 / $3 - 1)
+        if ($4 > 1.1 * $3 || $4 < 0.9 * $3) exit 1 }' || failures=1
+}
+# By how long they take, ZeRO's stages are in the order of the replay; what is as good as equal has none.
+all_zeros() { # as small; the mesh goes on with the stage
+    rm -f steps
+    model=$1 devices=$2 samples=$3 axes=$4
+    shift 4
+    for zero in 0 1 2 3; do small "$model" "$devices" "$samples" "$axes,zero=$zero" "$@"; done
+    awk '{ planned[NR] = $3; replayed[NR] = $4 }
+        END { for (i = 1; i <= NR; i++) for (j = 1; j <= NR; j++)
+            if (replayed[i] < 0.98 * replayed[j] && planned[i] >= planned[j]) {
+                print "zero=" i - 1 " and zero=" j - 1 " are in the wrong order"; bad = 1 }
+            exit bad || NR < 4 }' steps || failures=1
+}
+models=$root/tests/data/models raw=dynamo-21-raw-loss-dyn.onnx
+all_zeros "$models/mlp/$raw" dgx-a100:2 64 dp=16
+all_zeros "$models/moe/$raw" dgx-a100:1 64 dp=8
+all_zeros "$models/lenet/$raw" dgx-a100:1 64 dp=8,microbatches=2
+all_zeros "$root/samples/chargpt/model.onnx" dgx-a100:1 64 pp=2,dp=4,microbatches=2 \
+    --loss softmax_cross_entropy:logits,labels --dim seq=64
+vit=${SENNIT_SHARED:-$root/../shared}/data/models/vit/$raw
+if [ -f "$vit" ]; then all_zeros "$vit" dgx-a100:2 64 pp=2,dp=8; fi
+both "$models/mlp/$raw" dgx-a100:2 64 dp=16 # what the search takes
+[ "$(first_number zero <plan.json)" = 0 ] || failures=1
 exit $failures
