@@ -1,18 +1,31 @@
 #include "backend/package/fit.h"
 
+#include "runtime/mesh.h"
+
 #include <inttypes.h>
 
 enum { MEMORY_SLACK = 1 << 18 };
 
 void sn_fit_check_promise(const sn_schedules *schedules, const sn_plan *plan, const char *subject, sn_diags *diags) {
-    for (size_t c = 0; plan->predicted_memory_bytes > 0 && c < schedules->classes.count; c++) {
-        double held = (double)schedules->classes.items[c].arena_bytes;
-        // The search does not see alignment, scalars and what one kernel keeps beside another's results.
-        if (held <= 1.05 * plan->predicted_memory_bytes + MEMORY_SLACK) continue;
-        sn_warning(diags, "W0512", subject, "plan with less memory per device, more ranks, or rematerialisation",
-                   "ranks of class %zu hold %.1f MiB, but the plan promises %.1f MiB", c, held / 1048576,
-                   plan->predicted_memory_bytes / 1048576);
-    }
+    const sn_schedule *fullest = &schedules->classes.items[0];
+    for (size_t c = 1; c < schedules->classes.count; c++)
+        if (schedules->classes.items[c].arena_bytes > fullest->arena_bytes) fullest = &schedules->classes.items[c];
+    double held = (double)fullest->arena_bytes, promised = plan->predicted_memory_bytes;
+    // The search does not see alignment, scalars and what one kernel keeps beside another's results.
+    if (!(promised > 0) || held <= 1.05 * promised + MEMORY_SLACK) return;
+    sn_str rank = {0}, holds = {0}, promise = {0};
+    int64_t first = sn_schedule_first_rank(fullest, fullest - schedules->classes.items);
+    sn_schedule_describe_rank(fullest, first, &rank);
+    sn_str_bytes(&holds, held);
+    sn_str_bytes(&promise, promised);
+    sn_warning(diags, "W0512", subject,
+               "a plan that was edited promises what it did before; else plan with less memory per device, more ranks, "
+               "or rematerialisation",
+               "rank %" PRId64 " (%s) holds %s, but the plan promises %s", first, sn_str_text(&rank),
+               sn_str_text(&holds), sn_str_text(&promise));
+    sn_str_free(&rank);
+    sn_str_free(&holds);
+    sn_str_free(&promise);
 }
 
 static void report_device(const sn_schedules *schedules, const sn_cluster *cluster, int64_t rank, const char *subject,

@@ -98,8 +98,9 @@ bool sn_package_build(sn_module *module, const sn_package_request *request, sn_d
     sn_schedules schedules;
     sn_schedules_build(module, &request->schedule, kernels.entries, kernels.n, &arena, &constants, &schedules);
     verify(&schedules, &arena);
-    sn_fit_check_promise(&schedules, request->plan, request->path, diags);
-    if (request->cluster) sn_fit_check_devices(&schedules, request->cluster, request->path, false, diags);
+    sn_fit_check_promise(&schedules, request->plan, request->schedule.model_path, diags);
+    if (request->cluster)
+        sn_fit_check_devices(&schedules, request->cluster, request->schedule.model_path, false, diags);
     sn_schedules_write(&schedules, &text);
     void *library = NULL;
     size_t bytes = 0;

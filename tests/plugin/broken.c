@@ -56,7 +56,8 @@ static void collectives(const sennit_collective_query *queries, size_t count, do
 static const sennit_pass passes[] = {
     {.size = sizeof(sennit_pass), .name = NAME, .summary = "is broken", .forms = SENNIT_FORM_GRAPH, .run = run},
 };
-static const sennit_cost_model model = {.size = sizeof(sennit_cost_model), .name = "broken", .ops = ops, .collectives = collectives};
+static const sennit_cost_model model = {
+    .size = sizeof(sennit_cost_model), .name = "broken", .ops = ops, .collectives = collectives};
 
 #if defined(BROKEN_SYMBOL)
 #define sennit_plugin_query another_name
