@@ -110,7 +110,7 @@ static void add_tensor(const sn_search *s, const known_moves *m, const sn_block_
     if (zero < 3) return;
     double gather = n * collective(s, SN_OP_ALL_GATHER, tensor->parameter, m->shares);
     out->forward += gather;
-    if (tensor->again) out->backward_input += gather;
+    *(tensor->again ? &out->backward_input : &out->again) += gather;
 }
 
 static void fill_moves(const sn_search *s, int classes, known_moves *m) {

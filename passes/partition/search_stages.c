@@ -15,6 +15,7 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
         t->moves.forward += n * moves->forward;
         t->moves.backward_input += n * moves->backward_input;
         t->moves.backward_weight += n * moves->backward_weight;
+        t->again[SN_REMAT_FULL] += n * moves->again;
     }
     t->forward += n * c->forward;
     t->backward_input += n * c->backward_input;

@@ -6,6 +6,7 @@
 // that hold others: of a micro-batch, by the pass that they are in, and once a step.
 typedef struct sn_block_moves {
     double forward, backward_input, backward_weight, once;
+    double again; // the backward pass with everything computed again has these as well
 } sn_block_moves;
 
 // What a candidate's stages are computed from.

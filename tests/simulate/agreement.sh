@@ -90,8 +90,11 @@ models=$root/tests/data/models raw=dynamo-21-raw-loss-dyn.onnx
 all_zeros "$models/mlp/$raw" dgx-a100:2 64 dp=16
 all_zeros "$models/moe/$raw" dgx-a100:1 64 dp=8
 all_zeros "$models/lenet/$raw" dgx-a100:1 64 dp=8,microbatches=2
-all_zeros "$root/samples/chargpt/model.onnx" dgx-a100:1 64 pp=2,dp=4,microbatches=2 \
-    --loss softmax_cross_entropy:logits,labels --dim seq=64
+gpt=$root/samples/chargpt/model.onnx loss=softmax_cross_entropy:logits,labels
+all_zeros "$gpt" dgx-a100:1 64 pp=2,dp=4,microbatches=2 --loss $loss --dim seq=64
+for remat in none full; do # what is computed again gathers all parameters again
+    small "$gpt" dgx-a100:1 64 dp=8,zero=3,remat=$remat --loss $loss --dim seq=64
+done
 vit=${SENNIT_SHARED:-$root/../shared}/data/models/vit/$raw
 if [ -f "$vit" ]; then all_zeros "$vit" dgx-a100:2 64 pp=2,dp=8; fi
 both "$models/mlp/$raw" dgx-a100:2 64 dp=16 # what the search takes
