@@ -1,6 +1,7 @@
 #include "passes/partition/evaluate.h"
 
 #include "passes/partition/evaluate_kept.h"
+#include "passes/partition/evaluate_tensors.h"
 #include "passes/partition/evaluate_times.h"
 
 #include <math.h>
@@ -721,62 +722,12 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting)
     return good ? costs : NULL;
 }
 
-// Views, and what is as cheap, are made again from the parameter.
-static bool is_read_backward(const sn_func *micro, const sn_value *value) {
-    for (size_t u = 0; u < value->uses.count; u++) {
-        const sn_op *op = value->uses.data[u].op;
-        if (op->func != micro) continue;
-        if (op->phase == SN_PHASE_BACKWARD) return true;
-        bool passes = sn_op_has(op->kind, SN_TRAIT_VIEW) || op->kind == SN_OP_TRANSPOSE || op->kind == SN_OP_CAST;
-        if (passes && is_read_backward(micro, op->results[0])) return true;
-    }
-    return false;
-}
-
-static bool tensor_is_like(const sn_block_tensor *a, const sn_block_tensor *b) {
-    return a->parameter == b->parameter && a->gradient == b->gradient && sn_shape_equal(a->type, b->type) &&
-           a->shared == b->shared && a->again == b->again;
-}
-
-static void add_tensor(sn_block_tensors *t, sn_block_tensor tensor) {
-    for (int i = 0; i < t->n; i++) {
-        if (!tensor_is_like(&t->list[i], &tensor)) continue;
-        t->list[i].count++;
-        return;
-    }
-    tensor.count = 1;
-    t->list[t->n++] = tensor;
-}
-
-static void add_sum(sn_block_tensors *t, const sn_value *value) {
-    t->sums++;
-    t->sum_bytes += (double)sn_type_bytes(value->type);
-}
-
-// Partial sums over the data that the forward pass needs whole: inside of a group, and between them.
-static void count_sums(const sn_class_table *t, sn_block_tensors *out) {
-    for (int g = 0; g < t->block->n_groups; g++) {
-        const sn_strategy *strategy = &t->strategies[g].list[t->data[g]];
-        for (int m = 0; m < strategy->n_moves; m++) {
-            const sn_inner_move *move = &strategy->moves[m];
-            if (!move->backward && sn_move_kind(move->from, move->to) == SN_OP_ALL_REDUCE) add_sum(out, move->value);
-        }
-    }
-    for (int f = 0; f < t->n_flows; f++) {
-        const sn_flow *flow = &t->flows[f];
-        if (flow->producer < 0 || !flow->n_readers) continue;
-        const sn_strategy *strategy = &t->strategies[flow->producer].list[t->data[flow->producer]];
-        if (sn_strategy_leaves(&t->block->groups[flow->producer], strategy, flow->value) == SN_PARTIAL_VALUE)
-            add_sum(out, flow->value);
-    }
-}
-
 static void list_tensors(const sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_tensors *out) {
     out->list = SN_NEW_N(e->arena, sn_block_tensor, t->block->n_parameters + 1);
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_value *value = t->parameters[p].parameter->value;
         if (t->parameters[p].parameter->role != SN_ROLE_PARAMETER) continue; // frozen: whole, and never summed
-        sn_block_tensor tensor = {.type = value->type, .again = is_read_backward(e->blocks->micro, value)};
+        sn_block_tensor tensor = {.type = value->type, .again = sn_is_read_backward(e->blocks->micro, value)};
         double parts = 1;
         for (int a = 0; a < SN_AXIS_KINDS; a++) {
             sn_cut cut = parameter_cut(e, t, w, a, value);
@@ -787,9 +738,10 @@ static void list_tensors(const sn_evaluator *e, const sn_class_table *t, const w
         }
         tensor.parameter = (double)sn_type_bytes(value->type) / parts;
         tensor.gradient = t->parameters[p].gradient_bytes / parts;
-        add_tensor(out, tensor);
+        tensor.optimizer = t->parameters[p].optimizer_bytes / parts;
+        sn_tensors_add(out, tensor);
     }
-    count_sums(t, out);
+    sn_tensors_count_sums(out, t);
 }
 
 const sn_block_tensors *sn_evaluator_tensors(sn_evaluator *e, sn_cut_setting setting) {

@@ -30,10 +30,10 @@ typedef struct sn_block_activations {
 // counts once for each.
 typedef struct sn_block_tensor {
     int count;
-    double parameter, gradient; // bytes on a rank, before ZeRO
-    sn_type type;               // there
-    bool shared;                // the gradient is summed over ep: all but the experts'
-    bool again;                 // the backward pass reads it
+    double parameter, gradient, optimizer; // bytes on a rank, before ZeRO
+    sn_type type;                          // there
+    bool shared;                           // the gradient is summed over ep: all but the experts'
+    bool again;                            // the backward pass reads it
 } sn_block_tensor;
 
 typedef struct sn_block_tensors {

@@ -103,7 +103,13 @@ static void add_tensor(const sn_search *s, const known_moves *m, const sn_block_
     double n = tensor->count;
     if (tensor->shared) out->once += n * collective(s, SN_OP_ALL_REDUCE, tensor->gradient, m->experts);
     if (m->shares->ranks < 2) return;
-    int zero = is_shared_out(tensor, m->shares->ranks) ? m->zero : 0;
+    bool whole = !is_shared_out(tensor, m->shares->ranks);
+    int zero = whole ? 0 : m->zero;
+    if (whole) {
+        out->whole_parameters += n * tensor->parameter;
+        out->whole_gradients += n * tensor->gradient;
+        out->whole_optimizer += n * tensor->optimizer;
+    }
     sn_zero_seconds step = sn_zero_step(&s->model, zero, tensor->gradient, tensor->parameter, m->shares);
     out->once += n * (step.reduce + step.gather);
     if (zero >= 2) out->backward_weight += n * collective(s, SN_OP_REDUCE_SCATTER, tensor->gradient, m->shares);
@@ -173,7 +179,7 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
 typedef struct rank_sums {
     double seconds;          // of a micro-batch
     double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
-    double update, clear, least_update, least_clear, sync;
+    double update, clear, least_update, least_clear, sync, optimizer, whole;
 } rank_sums;
 
 static void add_once(const sn_search *s, const sn_stage_context *x, int first, int end, rank_sums *rank) {
@@ -186,6 +192,8 @@ static void add_once(const sn_search *s, const sn_stage_context *x, int first, i
         rank->clear += count * costs[k].clear;
         rank->least_update += count * costs[k].least_update;
         rank->least_clear += count * costs[k].least_clear;
+        rank->optimizer += count * costs[k].optimizer;
+        rank->whole += x->moves ? count * x->moves[k].whole_optimizer : 0;
         rank->sync += count * (costs[k].reduce + (x->moves ? x->moves[k].once : 0));
     }
 }
@@ -193,10 +201,10 @@ static void add_once(const sn_search *s, const sn_stage_context *x, int first, i
 // The states of the optimizer are shared out from ZeRO-1 on, the gradients from ZeRO-2 on; launches are not. One
 // program that does a whole step has no sums of gradients to set to zero.
 static double update_seconds(const sn_candidate *c, const rank_sums *rank) {
-    int shares = sn_candidate_shares(c);
-    double update = rank->update, clear = rank->clear;
-    if (c->zero >= 1) update = rank->least_update + larger(0, update - rank->least_update) / shares;
-    if (c->zero >= 2) clear = rank->least_clear + larger(0, clear - rank->least_clear) / shares;
+    double whole = rank->optimizer > 0 ? rank->whole / rank->optimizer : 0;
+    double share = sn_shared_out(1, whole, sn_candidate_shares(c)), update = rank->update, clear = rank->clear;
+    if (c->zero >= 1) update = rank->least_update + larger(0, update - rank->least_update) * share;
+    if (c->zero >= 2) clear = rank->least_clear + larger(0, clear - rank->least_clear) * share;
     return update + (c->pp == 1 && c->microbatches == 1 ? 0 : clear);
 }
 
@@ -484,8 +492,10 @@ static void fill_program(const sn_stage_context *x, int rank, rank_program *out)
         const sn_block_cost *cost = &x->costs[k];
         if (!x->blocks->classes[k].count) continue;
         double work = cost->forward + cost->backward_input + cost->backward_weight;
-        double state = cost->optimizer / (c->zero >= 1 ? shares : 1) + cost->gradients / (c->zero >= 2 ? shares : 1) +
-                       cost->parameters / (c->zero >= 3 ? shares : 1);
+        sn_block_moves moves = x->moves ? x->moves[k] : (sn_block_moves){0};
+        double state = sn_shared_out(cost->optimizer, moves.whole_optimizer, c->zero >= 1 ? shares : 1) +
+                       sn_shared_out(cost->gradients, moves.whole_gradients, c->zero >= 2 ? shares : 1) +
+                       sn_shared_out(cost->parameters, moves.whole_parameters, c->zero >= 3 ? shares : 1);
         double moved = moved_seconds(x, k);
         working = fmin(working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)

@@ -16,6 +16,9 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
         t->moves.backward_input += n * moves->backward_input;
         t->moves.backward_weight += n * moves->backward_weight;
         t->again[SN_REMAT_FULL] += n * moves->again;
+        t->moves.whole_parameters += n * moves->whole_parameters;
+        t->moves.whole_gradients += n * moves->whole_gradients;
+        t->moves.whole_optimizer += n * moves->whole_optimizer;
     }
     t->forward += n * c->forward;
     t->backward_input += n * c->backward_input;
@@ -73,9 +76,9 @@ sn_memory sn_stage_memory(const sn_stage_context *x, const sn_stage_place *place
     const sn_candidate *c = x->candidate;
     sn_memory m = {.parameters = t->parameters, .gradients = t->gradients, .optimizer = t->optimizer};
     double shares = sn_candidate_shares(c);
-    if (c->zero >= 1) m.optimizer /= shares;
-    if (c->zero >= 2) m.gradients /= shares;
-    if (c->zero >= 3) m.parameters /= shares;
+    if (c->zero >= 1) m.optimizer = sn_shared_out(m.optimizer, t->moves.whole_optimizer, shares);
+    if (c->zero >= 2) m.gradients = sn_shared_out(m.gradients, t->moves.whole_gradients, shares);
+    if (c->zero >= 3) m.parameters = sn_shared_out(m.parameters, t->moves.whole_parameters, shares);
     m.activations = sn_stage_activations(x, place, &t->activations[remat]);
     m.working = t->working + (remat == SN_REMAT_NONE ? 0 : t->unkept);
     m.buffers = c->pp > 1 ? 2 * t->input : 0;

@@ -7,7 +7,12 @@
 typedef struct sn_block_moves {
     double forward, backward_input, backward_weight, once;
     double again; // the backward pass with everything computed again has these as well
+    double whole_parameters, whole_gradients, whole_optimizer; // bytes of what ZeRO cannot share out
 } sn_block_moves;
+
+static inline double sn_shared_out(double bytes, double whole, double shares) {
+    return whole + (bytes - whole) / shares;
+}
 
 // What a candidate's stages are computed from.
 typedef struct sn_stage_context {
