@@ -34,7 +34,7 @@ awk -v slow="$slow" -v fast="$fast" 'BEGIN { exit !(slow > 0 && fast > 0.49 * sl
 cat >"$tree/desks.json" <<'END'
 {"name": "desks",
  "nodes": [{"count": 4, "devices": 1, "device": "cpu", "memory": "8 GB"}],
- "links": [{"name": "ethernet", "nodes": "all", "latency": "20 us", "bandwidth": "10 GB/s"}]}
+ "links": [{"name": "infiniband", "nodes": "all", "latency": "1 us", "bandwidth": "10 GB/s"}]}
 END
 find_plan() {
     "$sennit" plan "$source/samples/chargpt/model.onnx" --loss softmax_cross_entropy:logits,labels --dim seq=32 \
