@@ -75,7 +75,7 @@ static void pace_stages(const sn_search *s, const sn_candidate *c, double scale,
             int64_t after = begin + cluster->nodes[k].count * cluster->nodes[k].devices;
             if (begin < end && after > first) {
                 slowest = fmin(slowest, sn_price_pace(cluster->nodes[k].device));
-                limits[i] = fmin(limits[i], cluster->nodes[k].memory * scale);
+                limits[i] = fmin(limits[i], SN_DEVICE_SHARE * cluster->nodes[k].memory * scale);
             }
             begin = after;
         }
@@ -160,7 +160,7 @@ static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c) {
 sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c, const sn_block_cost *costs,
                                   double *paces) {
     sn_stage_context x = {.blocks = s->request.blocks, .costs = costs, .before = s->before};
-    x.limit = s->request.cluster->nodes[0].memory * limit_scale;
+    x.limit = SN_DEVICE_SHARE * s->request.cluster->nodes[0].memory * limit_scale;
     x.remat_is_fixed = s->request.fixed && s->request.fixed->named & SN_PLAN_REMAT;
     if (x.remat_is_fixed) x.remat = s->request.fixed->remat;
     if (c->pp > 1) {
@@ -340,7 +340,7 @@ static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x
     for (int i = 0; i < c->pp; i++) {
         double limit = x->limits ? x->limits[i] : x->limit;
         double bytes = ranks[i].lasting + ranks[i].working;
-        if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit, c->fullest = i;
+        if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit / SN_DEVICE_SHARE, c->fullest = i;
         c->excess = fmax(c->excess, bytes - limit);
         double update = update_seconds(c, &ranks[i]), sync = ranks[i].sync + x->once, seconds = sync + update;
         c->sync = fmax(c->sync, sync);

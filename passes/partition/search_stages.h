@@ -14,6 +14,10 @@ static inline double sn_shared_out(double bytes, double whole, double shares) {
     return whole + (bytes - whole) / shares;
 }
 
+// The share of a device's memory that a plan may promise: what the search does not see (alignment, scalars, what one
+// kernel keeps beside another's results) has been up to 2 % of what a plan is lowered to.
+#define SN_DEVICE_SHARE 0.98
+
 // What a candidate's stages are computed from.
 typedef struct sn_stage_context {
     const sn_blocks *blocks;
