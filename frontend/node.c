@@ -145,7 +145,7 @@ sn_dtype sn_node_dtype(sn_node *n, const char *name, sn_dtype otherwise) {
     if (!sn_node_attr(n, name)) return otherwise;
     int64_t onnx = sn_node_int(n, name, 0);
     sn_dtype dtype = onnx >= 0 && onnx <= INT32_MAX ? sn_dtype_from_onnx((int)onnx) : SN_DTYPE_COUNT;
-    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "ONNX element type %lld as %s", (long long)onnx, name);
+    if (dtype == SN_DTYPE_COUNT) sn_node_unsupported(n, "%s = ONNX element type %lld", name, (long long)onnx);
     return dtype;
 }
 
