@@ -87,11 +87,21 @@ static bool returns(const sn_func *func, const char *name) {
     return false;
 }
 
-typedef struct life { // places in the sequence; first < 0: not there
-    int first, last;
-} life;
+void sn_lives_of(const sn_func_runs *runs, const char *name, int microbatches, sn_life *lives) {
+    bool input = !sn_is_kept_name(name);
+    for (int m = 0; m < microbatches; m++) lives[m] = (sn_life){-1, -1};
+    for (size_t i = 0; i < runs->count; i++) {
+        const sn_func_run *run = &runs->data[i];
+        if (run->micro_batch < 0) continue; // a value of no micro-batch has one slot
+        sn_life *l = &lives[run->micro_batch];
+        if (l->first < 0 && (input || returns(run->func, name))) l->first = (int)i;
+        if (l->first >= 0 && (takes(run->func, name) || returns(run->func, name))) l->last = (int)i;
+    }
+    for (int m = 0; m < microbatches; m++)
+        if (lives[m].last < lives[m].first) lives[m] = (sn_life){-1, -1};
+}
 
-static bool fits(const life *lives, int microbatches, int slots) {
+static bool fits(const sn_life *lives, int microbatches, int slots) {
     for (int a = 0; a < microbatches; a++) {
         for (int b = a + slots; b < microbatches; b += slots) {
             if (lives[a].first < 0 || lives[b].first < 0) continue;
@@ -106,18 +116,8 @@ int sn_slots_of(const sn_module *module, const sn_plan *plan, int rank, const ch
     if (n == 1 || !sn_module_has_stages(module)) return 1;
     sn_func_runs runs = {0};
     sn_sequence_of(module, plan, rank, SN_SEQUENCE_STEP, &runs);
-    life *lives = sn_alloc(sizeof *lives * (size_t)n);
-    for (int m = 0; m < n; m++) lives[m] = (life){-1, -1};
-    bool input = !sn_is_kept_name(name);
-    for (size_t i = 0; i < runs.count; i++) {
-        const sn_func_run *run = &runs.data[i];
-        if (run->micro_batch < 0) continue; // a value of no micro-batch has one slot
-        life *l = &lives[run->micro_batch];
-        if (l->first < 0 && (input || returns(run->func, name))) l->first = (int)i;
-        if (l->first >= 0 && (takes(run->func, name) || returns(run->func, name))) l->last = (int)i;
-    }
-    for (int m = 0; m < n; m++)
-        if (lives[m].last < lives[m].first) lives[m] = (life){-1, -1};
+    sn_life *lives = sn_alloc(sizeof *lives * (size_t)n);
+    sn_lives_of(&runs, name, n, lives);
     while (!fits(lives, n, slots)) slots++;
     sn_free(lives);
     sn_vec_free(&runs);

@@ -24,7 +24,14 @@ const char *sn_sequence_name(sn_sequence_kind kind); // "step"
 // Appends the runs of pipeline rank `rank` (0 where the module has no stages); functions that the module does not have
 // are left out. False when the module has no such sequence at all.
 bool sn_sequence_of(const sn_module *module, const sn_plan *plan, int rank, sn_sequence_kind kind, sn_func_runs *out);
+// When a micro-batch's value of a name is there: places in a sequence, both ends included; first < 0: never.
+typedef struct sn_life {
+    int first, last;
+} sn_life;
+
+// Of the kept value or input `name`, by micro-batch: from the run that computes it (an input: the micro-batch's first
+// run, which loads it) to the last that reads it.
+void sn_lives_of(const sn_func_runs *runs, const char *name, int microbatches, sn_life *lives);
 // The least number of slots with which no two micro-batches of a step have the kept value or input `name` of this
-// pipeline rank in one slot. Micro-batch m takes slot m mod slots, from the run that computes the value (an input: the
-// micro-batch's first run) to the last that reads it.
+// pipeline rank in one slot, if micro-batch m takes slot m mod slots.
 int sn_slots_of(const sn_module *module, const sn_plan *plan, int rank, const char *name);
