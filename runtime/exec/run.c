@@ -9,6 +9,7 @@
 #include "runtime/exec/executor.h"
 #include "runtime/exec/initial.h"
 #include "runtime/exec/log.h"
+#include "runtime/exec/stop_signal.h"
 #include "runtime/exec/tensors.h"
 #include "runtime/lr_schedule.h"
 #include "runtime/mesh.h"
@@ -39,12 +40,8 @@ typedef struct run {
     sn_diags diags;
     sn_status failed; // the first error of this rank that the others have not heard of
     bool stop;        // asked to
+    int signal;       // that asked this rank to, or 0
 } run;
-
-static volatile sig_atomic_t signalled;
-static void on_signal(int number) {
-    signalled = number;
-}
 
 static bool is_main(const run *r) {
     return r->comm->rank == 0;
@@ -72,7 +69,9 @@ static void give_up(run *r, sn_status status) {
 static bool settle(run *r) {
     int first = -1;
     sn_progress_enter(&r->progress, SN_ACTIVITY_SETTLE);
-    r->stop = r->stop || signalled;
+    int signal = sn_stop_signal_take();
+    if (signal) r->signal = signal;
+    r->stop = r->stop || r->signal;
     sn_status lost = sn_comm_agree(r->comm, r->failed || r->diags.errors, &r->stop, &first);
     if (lost) give_up(r, lost);
     if (first == r->comm->rank) {
@@ -504,10 +503,6 @@ static bool run_all(run *r) {
 }
 
 int sn_run(const sn_run_setup *setup) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); // what mpirun passes on; it answers SIGTERM with an end after a second
     int64_t class = sn_schedules_class(setup->schedules, setup->comm->rank);
     run r = {.setup = setup,
              .schedules = setup->schedules,
@@ -528,6 +523,6 @@ int sn_run(const sn_run_setup *setup) {
     sn_diags_free(&r.diags);
     sn_status_free(r.failed);
     // SIGUSR1 is a request to end early, and that was done; the other two are told to whoever waits for us.
-    if (good && (signalled == SIGTERM || signalled == SIGINT)) return 128 + signalled;
+    if (good && (r.signal == SIGTERM || r.signal == SIGINT)) return 128 + r.signal;
     return good ? 0 : 1;
 }

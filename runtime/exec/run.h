@@ -16,6 +16,7 @@ typedef struct sn_run_setup {
 } sn_run_setup;
 
 // Returns the process's exit status: 0 done, 1 (on all ranks) after an error, which one rank has printed. All ranks
-// call it. SIGTERM, SIGINT and SIGUSR1 end the run after the step it is in, with a checkpoint when one was asked for;
-// the status is 128 + the signal for the first two, on the ranks that got it.
+// call it. SIGTERM, SIGINT and SIGUSR1, which the caller holds back (stop_signal.h), end the run after the step it is
+// in, with a checkpoint when one was asked for; the status is 128 + the signal for the first two, on the ranks that got
+// it.
 int sn_run(const sn_run_setup *setup);

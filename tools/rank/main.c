@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/run.h"
+#include "runtime/exec/stop_signal.h"
 
 #include <malloc.h>
 #include <sched.h>
@@ -89,6 +90,7 @@ static void print_help(const char *name) {
 }
 
 int main(int argc, char **argv) {
+    sn_stop_signals_hold();
     // Blocks that the library takes and gives back in every collective stay with the process: see the CPU device.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
