@@ -4,6 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 mkdir tmp
 export TMPDIR="$work/tmp"
+process= # of the sennit that runs
+trap '[ -z "$process" ] || kill -9 "$process" 2>/dev/null; rm -rf "$work"' EXIT INT TERM
 
 # stop SIGNAL RANKS: starts a long run, sends the signal to sennit once it makes steps, and waits for its end.
 stop() {
@@ -22,12 +24,13 @@ stop() {
     kill -"$1" $process
     status=0
     wait $process || status=$?
+    process=
 }
 
 # The runs that live: they are programs in our temporary folder.
 living() {
-    for process in /proc/[0-9]*; do
-        case $(readlink "$process/exe" 2>/dev/null) in "$work"/*) echo "${process#/proc/}" ;; esac
+    for run in /proc/[0-9]*; do
+        case $(readlink "$run/exe" 2>/dev/null) in "$work"/*) echo "${run#/proc/}" ;; esac
     done
 }
 
