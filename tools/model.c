@@ -74,7 +74,7 @@ static bool is_folder(const char *path) {
     return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// The batch that the model was exported with, or that its first dim is bound to.
+// The batch that the model was exported with, or that its first dim is bound to so far.
 static int64_t find_batch(const sn_onnx_info *info, const bindings *list) {
     for (size_t i = 0; i < info->n_inputs; i++) {
         if (info->inputs[i].rank < 1) continue;
@@ -84,6 +84,21 @@ static int64_t find_batch(const sn_onnx_info *info, const bindings *list) {
         if (bound) return bound->size;
     }
     return 0;
+}
+
+static void report_batch(sn_model_source *source, const char *path, int parts, int64_t asked, sn_diags *diags) {
+    int64_t fixed = source->fixed_batch;
+    if (parts > 1)
+        sn_error(diags, "E0212", path,
+                 sn_arena_printf(&source->arena,
+                                 "--batch %" PRId64 " trains with %d of these, or export the model with a symbolic "
+                                 "batch dim",
+                                 fixed * parts, parts),
+                 "--batch %" PRId64 ": the model's batch is fixed at %" PRId64 " for each micro-batch", asked * parts,
+                 fixed);
+    else
+        sn_error(diags, "E0212", path, "leave --batch out, or export the model with a symbolic batch dim",
+                 "--batch %" PRId64 ": the model's batch is fixed at %" PRId64, asked, fixed);
 }
 
 bool sn_model_source_open(const char *path, const sn_options *options, const char *data, int64_t batch, int parts,
@@ -99,13 +114,12 @@ bool sn_model_source_open(const char *path, const sn_options *options, const cha
     if (planning) parts = 1;
     asked /= parts;
     bind_given(info, options, diags, &out->arena, &list);
+    out->fixed_batch = find_batch(info, &list);
     bind_batch(info, asked ? asked : batch, &out->arena, &list);
     if (is_folder(data)) bind_data(info, data, &out->arena, &list);
     out->batch = find_batch(info, &list);
-    if (asked && out->batch && out->batch != asked && !planning)
-        sn_error(diags, "E0212", path, "leave --batch out, or export the model with a symbolic batch dim",
-                 "--batch %" PRId64 ": the model's batch is fixed at %" PRId64 "%s", asked * parts, out->batch,
-                 parts > 1 ? " for each micro-batch" : "");
+    if (asked && out->fixed_batch && out->fixed_batch != asked && !planning)
+        report_batch(out, path, parts, asked, diags);
     out->import = (sn_onnx_options){.n_bindings = (int)list.count, .mode = mode};
     out->import.bindings = sn_arena_copy(&out->arena, list.data, list.count * sizeof *list.data);
     sn_vec_free(&list);

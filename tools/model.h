@@ -9,7 +9,8 @@ typedef struct sn_model_source {
     sn_onnx_model *model;
     sn_onnx_options import; // ready for sn_onnx_import; its lists are in the arena
     sn_arena arena;
-    int64_t batch; // the first dim of the data inputs; 0 when there is none
+    int64_t batch;       // the first dim of the data inputs; 0 when there is none
+    int64_t fixed_batch; // the same as far as the model, or --dim, says so; 0 where --batch or the data decide
 } sn_model_source;
 
 // `data` is a folder, a token file, or NULL; `batch` stands in for --batch where the user leaves it out (0: nothing

@@ -262,6 +262,28 @@ static bool check_model(const sn_plan *plan, const sn_module *module, const char
     return false;
 }
 
+// A model of a fixed batch is one micro-batch: the batch of an update follows, and nobody may have asked for it.
+static bool check_batch(const sn_options *options, const sn_train_step *step, int parts, sn_diags *diags) {
+    const char *path = options->arguments.data[0], *plan = sn_options_text(options, "plan", path);
+    int64_t fixed = step->source.fixed_batch, batch = fixed * parts;
+    if (!fixed || parts == 1 || sn_options_has(options, "batch") || batch == step->plan.batch) return true;
+    const char *help = sn_arena_printf(&diags->arena,
+                                       "--batch %" PRId64 " says that this is meant; exported with a symbolic batch "
+                                       "dim (dynamic_shapes=…) the model takes any",
+                                       batch);
+    if (step->plan.batch)
+        sn_error(diags, "E0212", plan, "plan again, or export the model with a symbolic batch dim",
+                 "the plan's batch of %" PRId64 " in %d micro-batches: the model's batch is fixed at %" PRId64
+                 " for each micro-batch",
+                 step->plan.batch, parts, fixed);
+    else
+        sn_warning(diags, "W0212", path, help,
+                   "an update takes %" PRId64 " samples: the model's batch is fixed at %" PRId64
+                   ", and each of the %d micro-batches is one",
+                   batch, fixed, parts);
+    return !step->plan.batch;
+}
+
 bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_diags *diags, sn_train_step *out) {
     *out = (sn_train_step){0};
     sn_plan *plan = &out->plan;
@@ -284,6 +306,7 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
     const char *data = sn_options_text(options, "data", NULL);
     if (!sn_model_source_open(model, options, data, batch, build->shapes_alone ? 0 : parts, mode, diags, &out->source))
         return false;
+    if (!build->inference && !check_batch(options, out, parts, diags)) return false;
     out->module = sn_onnx_import(out->source.model, &out->source.import, diags);
     if (!out->module || !check_model(plan, out->module, model, diags)) return false;
     if (!build->inference) sn_onnx_check_training(out->source.model, out->module, mode, diags);

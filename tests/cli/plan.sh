@@ -71,6 +71,19 @@ expect 0 ' 2 micro-batches of 4' "$sennit" plan "${fixed[@]}" --mesh tp=4
 expect 0 'pp=2 dp=2, 2 micro-batches of 2' "$sennit" plan "${fixed[@]}" --mesh pp=2,dp=2
 expect 1 'E0440.*microbatches=4 and the model.s batch of 4: the model fixes' \
     "$sennit" plan "${fixed[@]}" --mesh microbatches=4
+# trained, an update takes as many of them as there are micro-batches: said, unless --batch says it
+fixed=("${fixed[@]:0:3}" -o "$tree/x")
+expect 0 'W0212.*takes 8 samples: .*fixed at 4, .* 2 micro-batches' "$sennit" compile "${fixed[@]}" --mesh microbatches=2
+expect 0 'help: --batch 8 ' "$sennit" compile "${fixed[@]}" --mesh microbatches=2
+never W0212 "$sennit" compile "${fixed[@]}" --mesh microbatches=2 --batch 8
+never W0212 "$sennit" compile "${fixed[@]}" --accumulate 2
+expect 1 'E0212.*--batch 4: .*fixed at 4 for each micro-batch' "$sennit" compile "${fixed[@]}" --mesh microbatches=2 --batch 4
+expect 1 'help: --batch 8 trains with 2 of these' "$sennit" compile "${fixed[@]}" --mesh microbatches=2 --batch 4
+echo '{"version": 2, "mesh": {}, "microbatches": 2}' >"$tree/halves.json"
+expect 0 'W0212.*takes 8 samples' "$sennit" compile "${fixed[@]}" --plan "$tree/halves.json"
+echo '{"version": 2, "mesh": {}, "microbatches": 2, "batch": 4}' >"$tree/halves.json"
+expect 1 "E0212.*plan's batch of 4 in 2 micro-batches: .*fixed at 4" "$sennit" compile "${fixed[@]}" --plan "$tree/halves.json"
+rm -rf "$tree"/x*
 
 # refused
 expect 1 'E0444.*a batch of 16' "$sennit" compile "$model" $options --plan "$plan" --batch 8 -o "$tree/x"
