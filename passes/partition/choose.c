@@ -21,7 +21,7 @@ enum { ROUNDS_OF_HASH = 2, ROUNDS = 8, MOST_OUTERS = 6 };
 
 // What a byte counts: kept weights most, as tensor parallelism is asked for where they do not fit. A collective costs
 // as much as sending this many bytes before it sends any.
-static const double weight_of_sent = 32, weight_of_kept = 512, bytes_of_message = 8192;
+static const double weight_of_sent = 32, weight_of_kept = 512, most_bytes_of_message = 8192;
 
 typedef struct choice {
     uint64_t place;      // hash of type and surroundings
@@ -34,6 +34,7 @@ typedef struct chooser {
     sn_module *module;
     sn_distributor d;
     sn_plan plan; // layouts as tried
+    double bytes_of_message;
     SN_VEC(choice) choices;
     SN_VEC(sn_plan_layout) nodes; // layouts of results
     SN_VEC(sn_plan_layout) layouts;
@@ -147,7 +148,7 @@ static double cost_of(chooser *c, sn_func *func) {
         const sn_value *value = global->value;
         kept += (double)sn_type_bytes(value->type) / (double)sn_mesh_size(c->d.mesh, sn_layout_axes(value->layout));
     }
-    double sent = c->d.sent + bytes_of_message * c->d.messages;
+    double sent = c->d.sent + c->bytes_of_message * c->d.messages;
     return weight_of_sent * sent + c->d.touched + weight_of_kept * kept;
 }
 
@@ -277,17 +278,42 @@ static void cut_experts(chooser *c, int axis) {
     }
 }
 
-static void choose_for_axis(chooser *c, sn_func *func, int axis) {
-    bool changed = true;
-    if (strcmp(c->d.mesh->name[axis], "ep") == 0) {
-        cut_experts(c, axis);
-        return;
+// Where `tp` was split for the sake of shared heads (heads.h) the inner axis cuts what the outer one does, the rows and
+// columns of the same matrices, but for keys and values. One matrix at a time no cut pays before the others are there.
+static void follow_outer_axis(chooser *c, int axis) {
+    int outer = sn_mesh_axis(c->d.mesh, "tp");
+    for (size_t i = 0; i < c->choices.count; i++) {
+        choice *made = &c->choices.data[i];
+        int dim = outer < 0 ? -1 : sn_layout_dim_of(made->layout, outer);
+        sn_layout cut = made->layout;
+        if (dim < 0) continue;
+        sn_layout_add(c->d.mesh, &cut, dim, axis, inside_of(c->d.mesh, cut, dim));
+        if (sn_layout_divides(c->d.mesh, cut, dim, made->weights[0]->value->type.dim[dim])) made->layout = cut;
     }
+}
+
+static bool descend(chooser *c, sn_func *func, int axis) {
+    bool changed = true, cuts = false;
     for (int round = 0; round < ROUNDS && changed; round++) {
         changed = false;
         for (size_t i = 0; i < c->choices.count; i++)
             if (c->choices.data[i].weights[0]->value->type.rank > 1)
                 changed |= improve(c, func, &c->choices.data[i], axis);
+    }
+    for (size_t i = 0; i < c->choices.count; i++) cuts |= sn_layout_dim_of(c->choices.data[i].layout, axis) >= 0;
+    return cuts;
+}
+
+static void choose_for_axis(chooser *c, sn_func *func, int axis) {
+    if (strcmp(c->d.mesh->name[axis], "ep") == 0) {
+        cut_experts(c, axis);
+        return;
+    }
+    if (strcmp(c->d.mesh->name[axis], "tp_q") == 0) follow_outer_axis(c, axis);
+    c->bytes_of_message = most_bytes_of_message;
+    if (!descend(c, func, axis)) { // a model so small that no message pays: ranks that all do the same are worse still
+        c->bytes_of_message = 0;
+        (void)descend(c, func, axis);
     }
     if (cost_of(c, func) < 0) return;
     for (size_t i = 0; i < c->choices.count; i++)

@@ -14,6 +14,7 @@
 #include "ir/build.h"
 #include "ir/index_range.h"
 #include "passes/partition/distributor.h"
+#include "passes/partition/heads.h"
 #include "passes/pass.h"
 
 #include <inttypes.h>
@@ -205,6 +206,7 @@ bool sn_distribute(sn_module *module, const sn_plan *plan, sn_diags *diags) {
     for (size_t i = 0; i < module->funcs.count; i++) note_ranges(module, module->funcs.data[i]);
     bool good = distribute_all(&d);
     if (good) warn_of_idle_axes(&d);
+    if (good) sn_heads_check(module, diags);
     if (good) warn_of_idle_zero(plan, diags);
     sn_vec_free(&d.moves);
     sn_vec_free(&d.targets);

@@ -3,6 +3,7 @@
 #include "passes/partition/evaluate_kept.h"
 #include "passes/partition/evaluate_tensors.h"
 #include "passes/partition/evaluate_times.h"
+#include "passes/partition/heads.h"
 
 #include <math.h>
 #include <string.h>
@@ -76,38 +77,15 @@ static bool is_stack(const sn_value *weight) {
            !is_kernel_of_conv(weight);
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    return b ? common_divisor(b, a % b) : a;
-}
-
-// Of an op with a dim of two factors, of which another operand has the outer one alone: how many ranks of `tp` may cut
-// that one (`tp` where all can).
-static int64_t outer_ranks(const sn_op *op, int64_t tp, sn_arena *scratch) {
-    sn_factors factors;
-    sn_factors_of(op, scratch, &factors);
-    for (int i = 0; i < op->n_operands; i++)
-        for (int d = 0; d < op->operands[i]->type.rank; d++) {
-            const sn_dim_factors *dim = &factors.operand[i][d];
-            if (dim->n != 2) continue;
-            const sn_factor *outer = &factors.factor[dim->factor[0]], *inner = &factors.factor[dim->factor[1]];
-            if (outer->kind == SN_FACTOR_WHOLE || inner->kind == SN_FACTOR_WHOLE || outer->size % tp == 0) continue;
-            int64_t ranks = common_divisor(outer->size, tp);
-            if (inner->size % (tp / ranks) == 0) return ranks;
-        }
-    return tp;
-}
-
 void sn_evaluator_split(const sn_evaluator *e, int tp, int inner[SN_TENSOR_AXES - 1]) {
     int64_t ranks = tp;
-    sn_arena scratch = {0};
     for (int k = 0; k < e->blocks->n_classes; k++) {
         const sn_block *block = e->tables[k].block;
         for (int g = 0; g < block->n_groups; g++)
             for (int i = 0; i < block->groups[g].n_forward; i++)
                 if (sn_op_has(block->groups[g].forward[i]->kind, SN_TRAIT_LIBRARY))
-                    ranks = common_divisor(ranks, outer_ranks(block->groups[g].forward[i], tp, &scratch));
+                    ranks = sn_heads_common_divisor(ranks, sn_heads_ranks(block->groups[g].forward[i], tp));
     }
-    sn_arena_free(&scratch);
     memset(inner, 0, sizeof *inner * (SN_TENSOR_AXES - 1));
     if (ranks > 1) inner[0] = (int)(tp / ranks);
 }
@@ -117,7 +95,7 @@ static int64_t count_experts(const sn_blocks *blocks) {
     for (int b = 0; b < blocks->n_blocks; b++)
         for (int p = 0; p < blocks->blocks[b].n_parameters; p++) {
             const sn_value *weight = blocks->blocks[b].parameters[p]->value;
-            if (is_stack(weight)) experts = common_divisor(experts, weight->type.dim[0]);
+            if (is_stack(weight)) experts = sn_heads_common_divisor(experts, weight->type.dim[0]);
         }
     return experts;
 }

@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "passes/partition/choose.h"
+#include "passes/partition/heads.h"
 #include "passes/pass.h"
 #include "passes/simplify/decompose.h"
 
@@ -65,7 +66,11 @@ void sn_partition(sn_module *module, const sn_plan *plan, sn_diags *diags, sn_pl
     if (has_inner_axes(&plan->mesh)) {
         sn_pass_context context = {.diags = diags, .pass = &sn_pass_partition};
         sn_decompose_cross_entropy(module, &context);
-        if (plan->n_layouts == 0) sn_choose_layouts(module, plan, &complete);
+        if (plan->n_layouts == 0) {
+            sn_heads_split_axis(module, &complete.mesh);
+            module->mesh = complete.mesh;
+            sn_choose_layouts(module, &complete, &complete);
+        }
     }
     forget_layouts(module); // of trials
     show(module, &complete);

@@ -83,6 +83,17 @@ echo '{"version": 2, "mesh": {}, "microbatches": 2}' >"$tree/halves.json"
 expect 0 'W0212.*takes 8 samples' "$sennit" compile "${fixed[@]}" --plan "$tree/halves.json"
 echo '{"version": 2, "mesh": {}, "microbatches": 2, "batch": 4}' >"$tree/halves.json"
 expect 1 "E0212.*plan's batch of 4 in 2 micro-batches: .*fixed at 4" "$sennit" compile "${fixed[@]}" --plan "$tree/halves.json"
+
+# attention that no rank has a part of is said, of a rank count that does not divide its heads
+heads=("$sennit" compile "${fixed[@]}" --mesh)
+expect 0 'W0432.*tp=3 does not divide the 4 heads of this attention, and of 1 more' "${heads[@]}" tp=3
+expect 0 'at: node_scaled_dot_product_attention$' "${heads[@]}" tp=3
+expect 0 'help: choose a size of tp that divides 4 \(2, say\)' "${heads[@]}" tp=6
+never . "${heads[@]}" tp=4
+grouped=("$sennit" compile "$root/tests/data/models/grouped/kv2.onnx" --batch 4 -o "$tree/x" --mesh)
+expect 0 'W0432.*tp=3 does not divide the 4 query heads and 2 key/value heads' "${grouped[@]}" tp=3
+expect 0 'W0432.*t=4 does not divide' "${grouped[@]}" t=4
+never . "${grouped[@]}" tp=4
 rm -rf "$tree"/x*
 
 # refused

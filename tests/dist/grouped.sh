@@ -43,6 +43,15 @@ for zero in 1 3; do
     equals 2 --batch 8 --plan wide.json
 done
 
+# The same from an outline alone, without a cluster.
+"$sennit" compile "$grouped/kv2.onnx" --batch 4 --mesh tp=4 --dump-ir=after=localize --dump-dir outline -o unused \
+    >log.txt 2>&1 || fail "no dump: $(cat log.txt)"
+[ ! -s log.txt ] || fail "warnings: $(cat log.txt)"
+grep -q '= attention(.*f32\[4,1,8,4\]' outline/*-localize.sir || fail "a rank computes more than one of four query heads"
+grep -q '^param @h.0.attn.k.weight : f32\[16,4\]' outline/*-localize.sir || fail "a rank holds more than one key head"
+for mesh in tp=4 tp=2,tp_q=2 pp=2,tp=4,microbatches=2; do equals 2 --batch 8 --mesh "$mesh"; done
+for tp in 2 4; do equals 1 --batch 8 --mesh "tp=$tp"; done
+
 # Found: tp is split in two axes where keys have fewer heads.
 "$sennit" plan "$grouped/kv2.onnx" --batch 4 --cluster local:4 --mesh tp=4 -o found.json >log.txt 2>&1 ||
     fail "no plan: $(cat log.txt)"
