@@ -91,7 +91,7 @@ static size_t find(const char *spelling, size_t length) {
 
 sn_status sn_run_options_set(sn_run_options *options, const char *spelling, const char *value) {
     size_t i = find(spelling, strlen(spelling));
-    if (i == sn_run_option_count) return sn_status_make("there is no option --%s; --help lists them", spelling);
+    if (i == sn_run_option_count) return sn_status_make("there is no option --%s", spelling);
     const sn_option *option = &sn_run_option_table[i];
     if (!value && members[i].parse != parse_FLAG)
         return sn_status_make("--%s wants %s", option->spelling, option->value);
@@ -101,9 +101,9 @@ sn_status sn_run_options_set(sn_run_options *options, const char *spelling, cons
 sn_status sn_run_options_parse(sn_run_options *options, int argc, char **argv) {
     for (int a = 0; a < argc; a++) {
         const char *name = argv[a] + 2, *equals = strchr(argv[a], '=');
-        if (strncmp(argv[a], "--", 2) != 0) return sn_status_make("'%s' is not an option; --help lists them", argv[a]);
+        if (strncmp(argv[a], "--", 2) != 0) return sn_status_make("'%s' is not an option", argv[a]);
         size_t i = find(name, equals ? (size_t)(equals - name) : strlen(name));
-        if (i == sn_run_option_count) return sn_status_make("there is no option '%s'; --help lists them", argv[a]);
+        if (i == sn_run_option_count) return sn_status_make("there is no option '%s'", argv[a]);
         const char *value = equals ? equals + 1 : NULL;
         if (!value && members[i].parse != parse_FLAG && a + 1 < argc) value = argv[++a];
         SN_TRY(sn_run_options_set(options, sn_run_option_table[i].spelling, value));

@@ -167,18 +167,28 @@ static void print_text(const sn_onnx_info *info, const sn_module *module) {
         print_plain_weights(info);
 }
 
+// What keeps the model from training is news here, not a failure.
+static void report_obstacles(const sn_diags *notes, sn_diags *diags) {
+    for (size_t i = 0; i < notes->count; i++) {
+        const sn_diag *note = &notes->items[i];
+        if (note->severity == SN_ERROR)
+            sn_diags_add(diags, SN_WARNING, "W0708", note->subject, note->help, "training would end with %s: %s",
+                         note->code, note->message);
+        else
+            sn_diags_add(diags, note->severity, note->code, note->subject, note->help, "%s", note->message);
+    }
+}
+
 static void show(const sn_options *options, sn_diags *diags) {
     sn_model_source source;
-    sn_diags notes = {0}; // what keeps the model from training is news here, not a failure
+    sn_diags notes = {0};
     if (sn_model_source_open(options->arguments.data[0], options, NULL, 1, 1, SN_ONNX_AS_EXPORTED, diags, &source)) {
         sn_module *module = decide_roles(options, &source, &notes);
         if (sn_options_has(options, "json"))
             print_json(sn_onnx_info_of(source.model), module);
         else
             print_text(sn_onnx_info_of(source.model), module);
-        for (size_t i = 0; i < notes.count; i++)
-            if (notes.items[i].severity == SN_ERROR) notes.items[i].severity = SN_WARNING;
-        sn_diags_print(&notes, 0, sn_options_has(options, "remarks"), stderr);
+        report_obstacles(&notes, diags);
         sn_module_free(module);
     }
     sn_model_source_close(&source);

@@ -20,7 +20,8 @@ static bool check_run(const sn_options *options, sn_diags *diags) {
     }
     if (!status) status = sn_run_options_check(&run);
     if (status)
-        fprintf(stderr, "sennit train: %s\n`sennit train --help` lists what a run takes\n", sn_status_message(status));
+        fprintf(stderr, "sennit train: %s\n  help: `sennit train --help` lists what a run takes\n",
+                sn_status_message(status));
     bool good = !status, looks = run.profile || run.trace;
     sn_status_free(status);
     if (good && !run.checkpoint && !run.log && !run.save_gradients && !looks && !isatty(STDOUT_FILENO))

@@ -112,8 +112,7 @@ static void report(const finding *found, const char *name, int size, sn_diags *d
 
 void sn_heads_check(const sn_module *module, sn_diags *diags) {
     const sn_mesh *mesh = &module->mesh;
-    const sn_func *func = NULL; // the ops of training, or of the forward pass where there is no training
-    for (size_t i = 0; i < module->funcs.count && !func; i++) func = module->funcs.data[i];
+    const sn_func *func = module->funcs.count ? module->funcs.data[0] : NULL; // all have the forward pass's
     for (int axis = 0; func && axis < mesh->n_axes; axis++) {
         finding found = {0};
         if (mesh->size[axis] == 1 || !sn_mesh_is_tensor_axis(mesh, axis)) continue;

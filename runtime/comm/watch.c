@@ -159,7 +159,7 @@ static void tick(sn_watch *w) {
 }
 
 static void begin_report(sn_str *out, const sn_watch *w, const beat *lost, const char *what) {
-    sn_str_printf(out, "error: rank %d %s", lost->rank, what);
+    sn_str_printf(out, "error[E0717]: rank %d %s", lost->rank, what);
     if (lost->word != HELLO || lost->done) {
         sn_str_puts(out, "\n  it was last seen at ");
         describe(w, lost, out);
@@ -187,7 +187,7 @@ static _Noreturn void judge(const sn_watch *w, const peer *lost, const char *wha
     if (lost) {
         begin_report(&text, w, &lost->said, what);
     } else {
-        sn_str_printf(&text, "error: %s\n", what);
+        sn_str_printf(&text, "error[E0717]: %s\n", what);
     }
     int lines = 0;
     for (int i = 0; i < w->count; i++) {
@@ -393,7 +393,10 @@ static sn_status meet(sn_watch *w) {
     if (comm->rank == 0) return SN_OK;
     w->peers[0].socket = connect_first(&m);
     if (w->peers[0].socket < 0) {
-        fprintf(stderr, "warning: rank %d cannot reach rank 0 over TCP: nobody notices when it hangs\n", comm->rank);
+        fprintf(stderr,
+                "warning[W0717]: rank %d cannot reach rank 0 over TCP: nobody notices when it hangs\n"
+                "  help: does a firewall stand between their machines?\n",
+                comm->rank);
         return SN_OK;
     }
     int yes = 1;

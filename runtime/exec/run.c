@@ -37,30 +37,41 @@ typedef struct run {
     sn_lr_schedule lr;
     sn_run_position at;
     sn_run_log log; // rank 0
-    sn_diags diags;
-    sn_status failed; // the first error of this rank that the others have not heard of
-    bool stop;        // asked to
-    int signal;       // that asked this rank to, or 0
+    sn_diags diags; // errors are those of this rank that the others have not heard of
+    bool stop;      // asked to
+    int signal;     // that asked this rank to, or 0
 } run;
 
 static bool is_main(const run *r) {
     return r->comm->rank == 0;
 }
 
-// Keeps an error of this rank until all ranks settle next.
-static void note(run *r, sn_status status) {
-    if (r->failed) {
-        sn_status_free(status);
-    } else {
-        r->failed = status;
-    }
+// What the environment may fail at.
+typedef enum fault { FAULT_LOAD, FAULT_RESUME, FAULT_WRITE, FAULT_PROGRAM, FAULT_RANKS, FAULT_COUNT } fault;
+static const struct {
+    const char *code, *help;
+} faults[FAULT_COUNT] = {
+    [FAULT_LOAD] = {"E0716",
+                    "is the model's file as it was when the program was compiled, and is there memory for it?"},
+    [FAULT_RESUME] = {"E0712", "--resume takes the folder that --checkpoint of a run of this model wrote"},
+    [FAULT_WRITE] = {"E0713", "check the path, its permissions and the free space"},
+    [FAULT_PROGRAM] = {"E0714", "compile again for what this run is to do"},
+    [FAULT_RANKS] = {"E0715", "start one program on as many ranks as it was compiled for: mpirun -n RANKS PROGRAM"},
+};
+
+// Keeps an error of this rank, the first one, until all ranks settle next.
+static void note(run *r, fault what, sn_status status) {
+    if (status && !r->diags.errors)
+        sn_error(&r->diags, faults[what].code, NULL, faults[what].help, "%s", sn_status_message(status));
+    sn_status_free(status);
 }
 
 // Ends all ranks: this one cannot go on, and the others would wait for it.
 static void give_up(run *r, sn_status status) __attribute__((noreturn));
 static void give_up(run *r, sn_status status) {
     sn_str text = {0};
-    sn_str_printf(&text, "error: %s\n", sn_status_message(status));
+    sn_str_printf(&text, "error[E0715]: %s\n  help: what the other ranks say, and their machines, tell more\n",
+                  sn_status_message(status));
     sn_watch_stop(r->watch);
     r->comm->vtable->abort(r->comm, sn_str_text(&text));
 }
@@ -72,13 +83,12 @@ static bool settle(run *r) {
     int signal = sn_stop_signal_take();
     if (signal) r->signal = signal;
     r->stop = r->stop || r->signal;
-    sn_status lost = sn_comm_agree(r->comm, r->failed || r->diags.errors, &r->stop, &first);
+    sn_status lost = sn_comm_agree(r->comm, r->diags.errors, &r->stop, &first);
     if (lost) give_up(r, lost);
     if (first == r->comm->rank) {
         if (r->log.terminal) putchar('\n');
         fflush(stdout);
         sn_diags_print(&r->diags, 0, false, stderr);
-        if (r->failed) fprintf(stderr, "error: %s\n", sn_status_message(r->failed));
     }
     return first < 0;
 }
@@ -236,9 +246,11 @@ static size_t move_states(run *r, char *copy, bool back) {
         const sn_buffer *buffer = &r->schedule->buffers.items[global->buffer];
         if (global->role != SN_RESIDENT_STATE) continue;
         if (copy && back)
-            note(r, r->device->vtable->write(r->device, buffer->offset, copy + bytes, (size_t)buffer->bytes));
+            note(r, FAULT_LOAD,
+                 r->device->vtable->write(r->device, buffer->offset, copy + bytes, (size_t)buffer->bytes));
         else if (copy)
-            note(r, r->device->vtable->read(r->device, buffer->offset, copy + bytes, (size_t)buffer->bytes));
+            note(r, FAULT_LOAD,
+                 r->device->vtable->read(r->device, buffer->offset, copy + bytes, (size_t)buffer->bytes));
         bytes += (size_t)buffer->bytes;
     }
     return bytes;
@@ -260,7 +272,7 @@ static bool save_gradients(run *r, const sequences *q) {
     sn_tensor_refs refs = {0};
     sn_tensors_gradients(r->schedules, &refs);
     sn_progress_enter(&r->progress, SN_ACTIVITY_CHECKPOINT);
-    note(r, sn_tensors_write(&refs, NULL, 0, r->device, r->comm, file));
+    note(r, FAULT_WRITE, sn_tensors_write(&refs, NULL, 0, r->device, r->comm, file));
     sn_vec_free(&refs);
     return settle(r);
 }
@@ -282,7 +294,7 @@ static bool train_step(run *r, const sequences *q, sn_step_report *report) {
     r->at.loss = report->loss;
     r->at.step++;
     r->at.samples += r->schedule->step_samples;
-    if (is_main(r)) note(r, sn_run_log_step(&r->log, report));
+    if (is_main(r)) note(r, FAULT_WRITE, sn_run_log_step(&r->log, report));
     return true;
 }
 
@@ -295,13 +307,13 @@ static bool evaluate(run *r, const sequences *q) {
         must_run(r, q->eval, SN_ACTIVITY_EVAL, r->at.step + 1);
         sum += read_scalar(r, eval_loss_of);
     }
-    if (is_main(r)) note(r, sn_run_log_eval(&r->log, r->at.step, sum / (double)batches));
+    if (is_main(r)) note(r, FAULT_WRITE, sn_run_log_eval(&r->log, r->at.step, sum / (double)batches));
     return settle(r);
 }
 
 static bool checkpoint(run *r) {
     sn_progress_enter(&r->progress, SN_ACTIVITY_CHECKPOINT);
-    note(r, sn_checkpoint_write(r->options->checkpoint, r->schedules, r->device, r->comm, &r->at));
+    note(r, FAULT_WRITE, sn_checkpoint_write(r->options->checkpoint, r->schedules, r->device, r->comm, &r->at));
     return settle(r);
 }
 
@@ -346,10 +358,10 @@ static bool predict(run *r, const sequences *q) {
         good = stage(r, r->data, q->predict, i * batch);
         if (!good) break;
         must_run(r, q->predict, SN_ACTIVITY_PREDICT, 1);
-        note(r, sn_collected_add(&collected, r->device, r->comm));
+        note(r, FAULT_WRITE, sn_collected_add(&collected, r->device, r->comm));
         good = settle(r);
     }
-    if (good && is_main(r)) note(r, sn_collected_write(&collected, samples, r->options->output));
+    if (good && is_main(r)) note(r, FAULT_WRITE, sn_collected_write(&collected, samples, r->options->output));
     sn_collected_free(&collected);
     return good && settle(r);
 }
@@ -375,14 +387,13 @@ static void open_device(run *r) {
                                   .progress = &r->progress,
                                   .trace = r->options->trace ? &r->trace : NULL};
     if (!status) status = sn_executor_create(&executor, &r->executor);
-    note(r, status);
+    note(r, FAULT_LOAD, status);
 }
 
 static void load_state(run *r) {
-    sn_status status = sn_initial_load(r->schedule, r->comm->rank, r->setup->constants, r->device);
-    if (!status && r->options->resume)
-        status = sn_checkpoint_read(r->options->resume, r->schedule, r->comm->rank, r->device, &r->at);
-    note(r, status);
+    note(r, FAULT_LOAD, sn_initial_load(r->schedule, r->comm->rank, r->setup->constants, r->device));
+    if (r->options->resume && !r->diags.errors)
+        note(r, FAULT_RESUME, sn_checkpoint_read(r->options->resume, r->schedule, r->comm->rank, r->device, &r->at));
     sn_blob constants = r->setup->constants; // in the arena now: its pages need not stay
     if (constants.bytes) madvise((void *)(uintptr_t)constants.data, constants.bytes, MADV_DONTNEED);
 }
@@ -418,21 +429,22 @@ static sequences find_sequences(run *r) {
         .predict = sn_schedule_sequence(s, "predict"),
     };
     if (r->options->output) {
-        if (!q.predict) note(r, sn_status_make("this executable only trains; `sennit eval` runs a model forward"));
+        if (!q.predict)
+            note(r, FAULT_PROGRAM, sn_status_make("this executable only trains; `sennit eval` runs a model forward"));
     } else if (!q.step || class_with(r, loss_of) < 0) {
-        note(r, sn_status_make("this executable does not train; it runs forward with --output FILE"));
+        note(r, FAULT_PROGRAM, sn_status_make("this executable does not train; it runs forward with --output FILE"));
     } else if (r->options->eval_data && (!q.eval || class_with(r, eval_loss_of) < 0)) {
-        note(r, sn_status_make("this executable was compiled without an evaluation"));
+        note(r, FAULT_PROGRAM, sn_status_make("this executable was compiled without an evaluation"));
     } else if (r->options->save_gradients && !q.gradients) {
-        note(r, sn_status_make("this executable was compiled without --save-gradients"));
+        note(r, FAULT_PROGRAM, sn_status_make("this executable was compiled without --save-gradients"));
     }
     return q;
 }
 
 // The ranks' clocks are set to when they leave a barrier. A file that cannot be written is known now, not at the end.
 static void start_trace(run *r) {
-    if (r->options->trace && is_main(r)) note(r, sn_trace_write(r->options->trace, "", 0));
-    if (r->options->trace) note(r, r->comm->vtable->barrier(r->comm));
+    if (r->options->trace && is_main(r)) note(r, FAULT_WRITE, sn_trace_write(r->options->trace, "", 0));
+    if (r->options->trace) note(r, FAULT_RANKS, r->comm->vtable->barrier(r->comm));
     r->trace.origin = sn_seconds();
 }
 
@@ -443,18 +455,18 @@ static void write_trace(run *r) {
     uint64_t bytes = items.length;
     if (r->trace.dropped && is_main(r)) sn_run_log_say(&r->log, "the trace holds the first steps alone: it is full");
     if (!is_main(r)) {
-        note(r, r->comm->vtable->give(r->comm, 0, &bytes, sizeof bytes));
-        note(r, r->comm->vtable->give(r->comm, 0, items.data, bytes));
+        note(r, FAULT_RANKS, r->comm->vtable->give(r->comm, 0, &bytes, sizeof bytes));
+        note(r, FAULT_RANKS, r->comm->vtable->give(r->comm, 0, items.data, bytes));
     }
     for (int rank = 1; is_main(r) && rank < r->comm->ranks; rank++) {
-        note(r, r->comm->vtable->take(r->comm, rank, &bytes, sizeof bytes));
+        note(r, FAULT_RANKS, r->comm->vtable->take(r->comm, rank, &bytes, sizeof bytes));
         char *text = sn_alloc(bytes + 1);
-        note(r, r->comm->vtable->take(r->comm, rank, text, bytes));
+        note(r, FAULT_RANKS, r->comm->vtable->take(r->comm, rank, text, bytes));
         if (bytes && items.length) sn_str_puts(&items, ",\n");
         sn_str_append(&items, text, bytes);
         sn_free(text);
     }
-    if (is_main(r)) note(r, sn_trace_write(r->options->trace, items.data, items.length));
+    if (is_main(r)) note(r, FAULT_WRITE, sn_trace_write(r->options->trace, items.data, items.length));
     sn_str_free(&items);
 }
 
@@ -467,16 +479,17 @@ static void open_log(run *r) {
                              .steps = o->steps};
     if (!is_main(r)) return;
     sn_diags_print(&r->diags, 0, false, stderr); // warnings
-    note(r, sn_run_log_open(o->log, o->resume != NULL, !o->quiet, r->at.step, o->steps, &r->log));
+    r->diags.count = 0;
+    note(r, FAULT_WRITE, sn_run_log_open(o->log, o->resume != NULL, !o->quiet, r->at.step, o->steps, &r->log));
 }
 
 static bool run_all(run *r) {
-    note(r, check_same_program(r));
+    note(r, FAULT_RANKS, check_same_program(r));
     if (!settle(r)) return false;
-    note(r, r->comm->vtable->set_mesh(r->comm, r->schedules));
+    note(r, FAULT_RANKS, r->comm->vtable->set_mesh(r->comm, r->schedules));
     sn_watch_setup watch = {r->comm, r->schedules, &r->progress, r->options->timeout};
     if (!settle(r)) return false;
-    note(r, sn_watch_start(&watch, &r->watch));
+    note(r, FAULT_RANKS, sn_watch_start(&watch, &r->watch));
     if (!settle(r)) return false;
     open_device(r);
     if (!settle(r)) return false;
@@ -498,7 +511,7 @@ static bool run_all(run *r) {
         sn_run_log_say(&r->log, "%s", sn_str_text(&text));
         sn_str_free(&text);
     }
-    if (is_main(r)) note(r, sn_run_log_close(&r->log));
+    if (is_main(r)) note(r, FAULT_WRITE, sn_run_log_close(&r->log));
     return good && settle(r);
 }
 
@@ -521,7 +534,6 @@ int sn_run(const sn_run_setup *setup) {
     sn_free(r.staging);
     sn_trace_free(&r.trace);
     sn_diags_free(&r.diags);
-    sn_status_free(r.failed);
     // SIGUSR1 is a request to end early, and that was done; the other two are told to whoever waits for us.
     if (good && (r.signal == SIGTERM || r.signal == SIGINT)) return 128 + r.signal;
     return good ? 0 : 1;

@@ -65,8 +65,8 @@ train 2 'data is missing' --steps 3                  # no data at all
 
 # Where nothing can be written, nothing is left.
 mkdir closed && touch closed/file
-train 1 'closed/file/log' --data data --log closed/file/log.jsonl
-train 1 'closed/file/saved' --data data --checkpoint closed/file/saved --checkpoint-every 1
+train 1 'error\[E0713\].*closed/file/log' --data data --log closed/file/log.jsonl
+train 1 'error\[E0713\].*closed/file/saved' --data data --checkpoint closed/file/saved --checkpoint-every 1
 expect 1 'closed/file' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --loss $loss -o closed/file/x
 [ "$(ls closed)" = file ] || { echo "something was left in a folder that could not be written" >&2; failures=1; }
 
@@ -82,11 +82,26 @@ fi
     exit $failures
 ) || failures=1
 
+# The executable by itself: what it lacks, a wrong number of ranks, a wrong line, a model that has changed.
+cp "$models/gpt2/dynamo-20-raw.onnx" model.onnx
+"$sennit" compile model.onnx --loss $loss -o program
+expect 1 'error\[E0714\].*--save-gradients' ./program --data data --steps 1 --save-gradients 1:g
+expect 1 'error\[E0715\].*for 1 ranks, but 2 were started' mpirun --oversubscribe -n 2 ./program --data data --steps 1
+expect 2 '^./program: --steps is missing' ./program --data data
+expect 2 '^  help: `./program --help`' ./program --data data --step 3
+echo >>model.onnx
+expect 1 "error\[E0716\].*'.*/model.onnx' has changed" ./program --data data --steps 1
+head -c 1000000 program >half && chmod +x half
+expect 1 'error\[E0716\].*no training program' ./half --data data --steps 1
+
 # A checkpoint of another model, and one that is no checkpoint.
 train_well --checkpoint saved
-expect 1 'another model' "$sennit" train "$models/mlp/dynamo-20-raw.onnx" --loss $loss --steps 4 --data "$models/mlp/data" --resume saved
+expect 1 'error\[E0712\].*another model' "$sennit" train "$models/mlp/dynamo-20-raw.onnx" --loss $loss --steps 4 --data "$models/mlp/data" --resume saved
 echo nonsense >saved/latest
-train 1 'E0|saved' --data data --resume saved
+train 1 'error\[E0712\].*saved/latest.*does not name' --data data --resume saved
+train 1 "error\[E0712\].*'nowhere' holds no checkpoint" --data data --resume nowhere
+train 1 'help: --resume takes the folder' --data data --resume nowhere
+train 1 'error\[E0712\].*nowhere' --data data --resume nowhere --ranks 2
 expect 1 'saved/nonsense' "$sennit" export saved -o out.onnx
 [ ! -e out.onnx ] || { echo "a failed export left a file" >&2; failures=1; }
 exit $failures

@@ -23,6 +23,11 @@ expect 2 "--batch takes a whole number from 1 to 16777216" "$sennit" plan model.
 expect 2 "unexpected argument 'b.sir'" "$sennit" opt a.sir b.sir
 expect 2 "no completion for 'fish'" "$sennit" completion fish
 
+# what would keep a model from training is news to `info`, with a code of its own
+gpt2=$(dirname "$0")/../data/models/gpt2/dynamo-20-raw.onnx
+expect 0 '^warning\[W0708\]: training would end with E0301: the model has no scalar output' "$sennit" info "$gpt2"
+never W0708 "$sennit" info "$gpt2" --loss softmax_cross_entropy:logits,labels
+
 # every command that the help lists has a help of its own, with status 0
 for command in $("$sennit" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
     expect 0 "^sennit $command" "$sennit" "$command" --help

@@ -5,7 +5,7 @@ set -eu
 cd "$1"
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-grep -rhoE '"[EWR][0-9]{4}"' --include='*.c' frontend ir passes backend runtime tools | tr -d '"' | sort -u >"$tree/used"
+grep -rhoE '["[][EWR][0-9]{4}[]"]' --include='*.c' frontend ir passes backend runtime tools | tr -d '[]"' | sort -u >"$tree/used"
 grep -oE '^\| [EWR][0-9]{4} ' docs/diagnostics.md | tr -d '| ' | sort >"$tree/documented"
 [ -s "$tree/used" ]
 diff "$tree/used" "$tree/documented" || { echo "< in the source alone, > on the page alone" >&2 && exit 1; }

@@ -51,7 +51,7 @@ lose() { # SIGNAL RANK WORDS
     kill -"$1" $(process_of "$2") || fail "rank $2 cannot be found"
     ended 30
     [ $status != 0 ] || fail "status 0"
-    says "error: rank $2 $3"
+    says "error\[E0717\]: rank $2 $3"
     says "it was last seen at ($place)"
     says "rank [0-3] (waits|is) at ($place)"
     [ "$(grep -c '^error' out)" = 1 ] || fail "not one error"
@@ -67,7 +67,7 @@ for rank in 0 2; do
     launcher=$!
     ended 30
     [ $status = 1 ] || fail "status $status"
-    says "error: rank $rank hangs: no progress for [0-9]+ s"
+    says "error\[E0717\]: rank $rank hangs: no progress for [0-9]+ s"
     says 'last seen at step [0-9]+, micro-batch [0-2], (forward|backward): kernel #0 of (forward|backward) \("/(first/Mul|second/Gemm)"'
     says "rank $((2 - rank)) waits at step [0-9]+, micro-batch [0-2], (forward|backward): recv #[0-9]+ of (forward|backward) \\(\"/(first/Mul|second/Gemm)\""
 done
@@ -80,7 +80,7 @@ says 'deadlock: nobody can go on; recv #0 of forward .*rank class 0 waits; recv 
 launcher=$!
 ended 30
 [ $status = 1 ] || fail "status $status"
-says 'error: all ranks have waited for each other for 2 s'
+says 'error\[E0717\]: all ranks have waited for each other for 2 s'
 says 'rank 0 waits at step 1, micro-batch 0, forward: recv #0 of forward'
 says 'rank 1 waits at step 1, micro-batch 0, forward: recv #0 of forward'
 
@@ -98,6 +98,6 @@ for _ in $(seq 600); do [ "$(wc -l 2> /dev/null < log || echo 0)" -gt 5 ] && bre
 kill -KILL $(process_of 1)
 ended 30
 [ $status = 1 ] || fail "sennit train: status $status"
-says "error: rank 1 is gone"
+says "error\[E0717\]: rank 1 is gone"
 says 'step [0-9]+, '
 echo passed

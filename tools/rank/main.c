@@ -23,11 +23,24 @@ static int environment_number(const char *name, int otherwise) {
 }
 
 // Before MPI has started, what all ranks find wrong is said by the first.
-static int fail(sn_status status, int code) {
+static bool is_first(void) {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (!rank || !strcmp(rank, "0")) fprintf(stderr, "error: %s\n", sn_status_message(status));
+    return !rank || !strcmp(rank, "0");
+}
+
+static int fail(sn_status status, const char *code, const char *help) {
+    if (is_first()) fprintf(stderr, "error[%s]: %s\n  help: %s\n", code, sn_status_message(status), help);
     sn_status_free(status);
-    return code;
+    return EXIT_ERROR;
+}
+
+// A wrong command line has no code, as with `sennit`.
+static int refuse(sn_status status, const char *program) {
+    if (is_first())
+        fprintf(stderr, "%s: %s\n  help: `%s --help` lists what a run takes\n", program, sn_status_message(status),
+                program);
+    sn_status_free(status);
+    return EXIT_USAGE;
 }
 
 static int usable_cores(void) {
@@ -74,7 +87,7 @@ static int run(const sn_package *package, const sn_schedules *schedules, const s
     bool threads_communicate = sn_schedules_use_comm_stream(schedules) || sn_schedules_use_transfers(schedules);
     sn_status status =
         sn_comm_mpi_launched() ? sn_comm_mpi_create(threads_communicate, &comm) : sn_comm_self_create(&comm);
-    if (status) return fail(status, EXIT_ERROR);
+    if (status) return fail(status, "E0715", "does `mpirun -n 2 true` work here?");
     uint64_t fingerprint = sn_hash_bytes(package->schedule.data, package->schedule.bytes, 0);
     sn_run_setup setup = {schedules, package->kernels, package->constants, options, comm, fingerprint, threads};
     int result = sn_run(&setup);
@@ -96,18 +109,19 @@ int main(int argc, char **argv) {
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
     if (argc == 2 && !strcmp(argv[1], "--help")) return print_help(argv[0]), 0;
     if (argc == 2 && !strcmp(argv[1], "--version")) return puts("sennit-rank " SENNIT_VERSION), 0;
+    static const char broken[] = "copy the program again, or compile it with `sennit compile`";
     sn_package package;
     sn_status status = sn_package_open("/proc/self/exe", &package);
-    if (status) return fail(status, EXIT_ERROR);
+    if (status) return fail(status, "E0716", broken);
     sn_arena arena = {0};
     sn_schedules schedules;
     sn_run_options options;
     int result;
     status = sn_schedules_read(package.schedule.data, package.schedule.bytes, &arena, &schedules);
     if (status) {
-        result = fail(status, EXIT_ERROR);
+        result = fail(status, "E0716", broken);
     } else if ((status = configure(&schedules, argc, argv, &options)) != SN_OK) {
-        result = fail(status, EXIT_USAGE);
+        result = refuse(status, argv[0]);
     } else {
         result = run(&package, &schedules, &options, argv);
     }
