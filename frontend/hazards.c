@@ -160,15 +160,23 @@ static void list_name(sn_str *list, const char *name, int count) {
     if (count == MOST_LISTED) sn_str_puts(list, ", …");
 }
 
-// A mask or a constant fill: nothing but 0, 1 and numbers that stand for minus infinity. No parameter looks like this.
+// Whether no more than one dim is larger than 1: the shape of a gain or a bias, alone or made ready to be broadcast.
+static bool is_vector(sn_type type) {
+    int large = 0;
+    for (int i = 0; i < type.rank; i++) large += type.dim[i] > 1;
+    return large == 1;
+}
+
+// A mask or a constant fill: nothing but 0, 1 and numbers that stand for minus infinity. Of parameters only fresh gains
+// and biases look like this.
 static bool is_mask(const sn_global *global) {
     sn_type type = global->value->type;
-    int64_t count = sn_type_count(type);
+    int64_t count = is_vector(type) ? 0 : sn_type_count(type);
     for (int64_t i = 0; global->source.data && i < count; i++) {
         double x = sn_load_f64(type.dtype, global->source.data, i);
         if (x != 0 && x != 1 && x > -1e4) return false;
     }
-    return global->source.data != NULL;
+    return count && global->source.data;
 }
 
 static void warn_of_computed(const sn_onnx_model *model, const sn_module *module, sn_diags *diags) {
@@ -185,6 +193,105 @@ static void warn_of_computed(const sn_onnx_model *model, const sn_module *module
                    "%d tensor%s computed by the exporter and will not be trained (%s): a parameter may be lost in %s",
                    count, count == 1 ? " was" : "s were", sn_str_text(&list), count == 1 ? "it" : "them");
     sn_str_free(&list);
+}
+
+// The module that a node belongs to, by what torch.onnx says of it: the last but one of "['', 'h.0', 'h.0.ln', 'add']".
+// NULL when it says nothing.
+static const char *module_of(const Onnx__NodeProto *node, sn_arena *arena) {
+    static const char key[] = "pkg.torch.onnx.name_scopes";
+    for (size_t i = 0; i < node->n_metadata_props; i++) {
+        const Onnx__StringStringEntryProto *entry = node->metadata_props[i];
+        if (!entry->key || !entry->value || strcmp(entry->key, key) != 0) continue;
+        const char *last = strrchr(entry->value, ','), *at = last, *end = NULL;
+        while (at && at > entry->value && *at != '\'') at--;
+        for (end = at; at && at > entry->value && at[-1] != '\'';) at--;
+        return at && at < end ? sn_arena_printf(arena, "%.*s", (int)(end - at), at) : NULL;
+    }
+    return NULL;
+}
+
+// Whether a module path is, or lies inside, that of `outer`.
+static bool lies_inside(const char *path, const char *outer, size_t length) {
+    return strncmp(path, outer, length) == 0 && (!length || !path[length] || path[length] == '.');
+}
+
+// Whether a module may well read a parameter: its own, one that a module around it hands down, or one of a module in
+// it.
+static bool is_of_module(const char *parameter, const char *module) {
+    const char *dot = strrchr(parameter, '.');
+    return lies_inside(module, parameter, dot ? (size_t)(dot - parameter) : 0) ||
+           lies_inside(parameter, module, strlen(module));
+}
+
+// One number everywhere, as parameters are before their first step.
+static bool is_uniform_weight(sn_onnx_model *model, const sn_onnx_weight *weight, double *number) {
+    const Onnx__TensorProto *proto = sn_map_get(&model->weights, weight->name);
+    sn_source source = {0};
+    sn_diags ignored = {0};
+    int64_t count = weight->problem || !sn_dtype_is_float(weight->type.dtype) ? 0 : sn_type_count(weight->type);
+    bool uniform = count &&
+                   sn_model_tensor(model, proto, weight->type, weight->name, &model->arena, &ignored, &source) &&
+                   source.data;
+    for (int64_t i = 0; i < count && uniform; i++) {
+        double x = sn_load_f64(weight->type.dtype, source.data, i);
+        if (i && x != *number) uniform = false;
+        *number = x;
+    }
+    sn_diags_free(&ignored);
+    return uniform;
+}
+
+// Whether another parameter has the same numbers: then the exporter has not merged equal ones.
+static bool has_equal(sn_onnx_model *model, const sn_onnx_weight *weight, double number) {
+    for (size_t i = 0; i < model->info.n_weights; i++) {
+        const sn_onnx_weight *other = &model->info.weights[i];
+        double x;
+        if (other != weight && other->kind == weight->kind && sn_type_equal(other->type, weight->type) &&
+            is_uniform_weight(model, other, &x) && x == number)
+            return true;
+    }
+    return false;
+}
+
+// Weights that stand for a parameter of another module as well, and for which. Nothing in the file tells merged
+// parameters from shared ones for sure, so this is reported, not repaired.
+static void find_second_owners(const sn_onnx_model *model, sn_arena *arena, sn_map *owners) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const Onnx__NodeProto *node = graph->node[i];
+        bool renames = node->op_type && strcmp(node->op_type, "Identity") == 0 && node->n_output == 1;
+        for (size_t j = 0; j < node->n_input; j++) {
+            const char *name = node->input[j], *mark = sn_map_get(&model->marks, name);
+            if (!sn_map_has(&model->weights, name) || sn_map_has(owners, name)) continue;
+            const char *other = mark && strcmp(mark, "PARAMETER") == 0 ? module_of(node, arena) : NULL;
+            if (other && is_of_module(name, other)) other = NULL;
+            if (!model->info.marked && renames && strstr(name, "::")) other = node->output[0];
+            if (other) sn_map_put(owners, name, (void *)(uintptr_t)other);
+        }
+    }
+}
+
+static void warn_of_merged(sn_onnx_model *model, sn_diags *diags) {
+    sn_arena scratch = {0};
+    sn_map owners = {0};
+    sn_str list = {0};
+    int count = 0;
+    find_second_owners(model, &scratch, &owners);
+    for (size_t i = 0; i < model->info.n_weights; i++) {
+        const sn_onnx_weight *weight = &model->info.weights[i];
+        const char *other = sn_map_get(&owners, weight->name);
+        double number;
+        if (!other || !is_uniform_weight(model, weight, &number) || has_equal(model, weight, number)) continue;
+        list_name(&list, sn_arena_printf(&scratch, "%s' for '%s", weight->name, other), count++);
+    }
+    if (count)
+        sn_warning(diags, "W0308", model->info.path, recipe,
+                   "the exporter merged parameters that were equal at export, and they train as one (%s); it is "
+                   "right where the model shares them",
+                   sn_str_text(&list));
+    sn_str_free(&list);
+    sn_map_free(&owners);
+    sn_arena_free(&scratch);
 }
 
 // A folded BatchNorm leaves a convolution whose weight an exporter that marks parameters did not mark, or that the
@@ -243,6 +350,7 @@ static void warn_of_inference_modes(const sn_onnx_model *model, sn_onnx_mode mod
 
 void sn_onnx_check_training(const sn_onnx_model *model, const sn_module *module, sn_onnx_mode mode, sn_diags *diags) {
     warn_of_computed(model, module, diags);
+    warn_of_merged((sn_onnx_model *)(uintptr_t)model, diags);
     warn_of_folded_norms(model, diags);
     warn_of_inference_modes(model, mode, diags);
 }

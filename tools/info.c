@@ -67,6 +67,7 @@ static void print_operators(const sn_onnx_info *info) {
 static sn_module *decide_roles(const sn_options *options, sn_model_source *source, sn_diags *notes) {
     sn_module *module = sn_onnx_import(source->model, &source->import, notes);
     if (!module) return NULL;
+    sn_onnx_check_training(source->model, module, source->import.mode, notes);
     sn_training training = sn_training_default();
     training.loss = sn_options_text(options, "loss", NULL);
     sn_train_rules(options, &notes->arena, &training.parameters);

@@ -177,6 +177,92 @@ static void marks_decide_roles(void **state) {
     release(&i);
 }
 
+// A node of a module, as torch.onnx writes it.
+static void node_of(sn_str *graph, const char *inputs, const char *output, const char *scopes) {
+    sn_str entry = {0}, field = {0};
+    pb_text(&entry, 1, "pkg.torch.onnx.name_scopes");
+    pb_text(&entry, 2, scopes);
+    pb_message(&field, 9, &entry);
+    onnx_node(graph, "Mul", inputs, output, &field);
+}
+
+// A gain that nodes of two modules read is reported where the exporter has merged it: when it is uniform, no other
+// parameter equals it, and neither module lies within the other.
+static void merged_marked_parameters_are_reported(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *first, *second;
+        float last, bias;
+        bool reported;
+    } cases[] = {
+        {"h.0.norm.weight", "['', 'h.0', 'h.0.norm', 'mul']", "['', 'h.1', 'h.1.norm', 'mul_1']", 1, 0, true},
+        {"norm.weight", "['', 'norm', 'mul']", "['', 'norms', 'mul_1']", 1, 0, true},
+        {"h.0.norm.weight", "['', 'h.0', 'h.0.norm', 'mul']", "['', 'h.1', 'h.1.norm', 'mul_1']", 2, 0, false},
+        {"h.0.norm.weight", "['', 'h.0', 'h.0.norm', 'mul']", "['', 'h.1', 'h.1.norm', 'mul_1']", 1, 1, false},
+        {"h.0.norm.weight", "['', 'h.0', 'h.0.norm', 'mul']", "['', 'h.0', 'mul_1']", 1, 0, false},
+        {"h.0.gain", "['', 'h.0', 'mul']", "['', 'h.0', 'h.0.norm', 'mul_1']", 1, 0, false},
+        {"gain", "['', 'mul']", "['', 'h.0', 'mul_1']", 1, 0, false},
+        {"h.0.gain", "", "mul_1", 1, 0, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const float gain[2] = {1, cases[c].last}, bias[2] = {cases[c].bias, cases[c].bias};
+        sn_str graph = {0}, inputs = {0};
+        onnx_input(&graph, "x", "2");
+        sn_str_printf(&inputs, "x %s", cases[c].name);
+        node_of(&graph, sn_str_text(&inputs), "a", cases[c].first);
+        inputs.length = 0;
+        sn_str_printf(&inputs, "a %s", cases[c].name);
+        node_of(&graph, sn_str_text(&inputs), "b", cases[c].second);
+        onnx_node(&graph, "Add", "b bias", "y", NULL);
+        onnx_weight(&graph, cases[c].name, 1, (int64_t[]){2}, gain);
+        onnx_weight(&graph, "bias", 1, (int64_t[]){2}, bias);
+        mark(&graph, cases[c].name, "PARAMETER");
+        mark(&graph, "bias", "PARAMETER");
+        onnx_output(&graph, "y", "2");
+        imported i = import(onnx_model(&graph, NULL), SN_ONNX_AS_EXPORTED);
+        assert_int_equal(has(&i, "W0308"), cases[c].reported);
+        release(&i);
+        sn_str_free(&inputs);
+    }
+}
+
+// TorchScript leaves an Identity, of whose names folding may have left nothing that tells a parameter.
+static void merged_folded_parameters_are_reported(void **state) {
+    (void)state;
+    for (int differs = 0; differs < 2; differs++) {
+        const float gain[2] = {1, differs ? 2 : 1};
+        sn_str graph = {0};
+        onnx_input(&graph, "x", "2 4");
+        onnx_node(&graph, "Identity", "onnx::Mul_5", "onnx::Mul_9", NULL);
+        onnx_node(&graph, "Mul", "x onnx::Mul_5", "a", NULL);
+        onnx_node(&graph, "Mul", "a onnx::Mul_9", "y", NULL);
+        onnx_weight(&graph, "onnx::Mul_5", 2, (int64_t[]){2, 1}, gain);
+        onnx_output(&graph, "y", "2 4");
+        imported i = import(onnx_model(&graph, NULL), SN_ONNX_AS_EXPORTED);
+        assert_int_equal(has(&i, "W0308"), !differs);
+        release(&i);
+    }
+}
+
+// A gain that was made ready to be broadcast is a lost parameter though it is all ones; a mask of ones is none.
+static void folded_gains_are_reported(void **state) {
+    (void)state;
+    const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    for (int mask = 0; mask < 2; mask++) {
+        sn_str graph = {0};
+        onnx_input(&graph, "x", "2 4");
+        onnx_node(&graph, "Mul", "x unsqueeze", "a", NULL);
+        onnx_node(&graph, "Mul", "a weight", "y", NULL);
+        onnx_weight(&graph, "unsqueeze", 2, (int64_t[]){2, mask ? 4 : 1}, ones);
+        onnx_weight(&graph, "weight", 1, (int64_t[]){4}, ones);
+        mark(&graph, "weight", "PARAMETER");
+        onnx_output(&graph, "y", "2 4");
+        imported i = import(onnx_model(&graph, NULL), SN_ONNX_AS_EXPORTED);
+        assert_int_equal(has(&i, "W0303"), !mask);
+        release(&i);
+    }
+}
+
 static sn_str dropout_model(void) {
     sn_str graph = {0};
     const float ratio = 0.5f;
@@ -265,6 +351,9 @@ int main(void) {
         cmocka_unit_test(untied_weights_are_tied),
         cmocka_unit_test(export_keeps_repairs),
         cmocka_unit_test(marks_decide_roles),
+        cmocka_unit_test(merged_marked_parameters_are_reported),
+        cmocka_unit_test(merged_folded_parameters_are_reported),
+        cmocka_unit_test(folded_gains_are_reported),
         cmocka_unit_test(dropout_by_mode),
         cmocka_unit_test(batch_norm_updates_its_state),
     };
