@@ -202,6 +202,7 @@ static sn_value *build_known(sn_import *import, sn_func *func, sn_value *value) 
     sn_tensor tensor = *find(import, value);
     sn_builder b = {.func = func, .before = func->first};
     if (value->kind == SN_VALUE_RESULT) b.origin = value->def->origin;
+    if (value->kind == SN_VALUE_GLOBAL) b.origin = sn_origin_new(import->module, value->global->name, NULL);
     int64_t count = sn_type_count(tensor.type);
     for (int axis = 0; axis < tensor.type.rank && count > 1; axis++)
         if (tensor.type.dim[axis] > 1 && repeats(&tensor, axis)) tensor = first_slice(import, &tensor, axis);

@@ -143,7 +143,7 @@ static double cost_of(chooser *c, sn_func *func) {
     double kept = 0;
     if (!sn_targets_of_globals(&c->d) || !sn_distribute_func(&c->d, func)) return -1;
     for (size_t i = 0; i < c->layouts.count; i++) {
-        const sn_global *global = sn_module_global(c->module, c->layouts.data[i].name);
+        const sn_global *global = sn_targets_weight(c->module, c->layouts.data[i].name);
         if (!global) continue;
         const sn_value *value = global->value;
         kept += (double)sn_type_bytes(value->type) / (double)sn_mesh_size(c->d.mesh, sn_layout_axes(value->layout));
@@ -245,7 +245,7 @@ static void cut_stream(chooser *c, int axis) {
         const sn_value *value = op->results[0];
         const char *node = sn_origin_node(op->origin);
         bool joins = op->kind == SN_OP_ADD && op->phase == SN_PHASE_FORWARD && value->type.rank > 2 && node;
-        if (!joins || sn_module_global(c->module, node) || sn_layout_dim_of(value->layout, axis) >= 0) continue;
+        if (!joins || sn_targets_weight(c->module, node) || sn_layout_dim_of(value->layout, axis) >= 0) continue;
         sn_plan_layout entry = {node, value->type.rank, value->layout};
         sn_layout_add(c->d.mesh, &entry.layout, 1, axis, inside_of(c->d.mesh, value->layout, 1));
         if (sn_layout_divides(c->d.mesh, entry.layout, 1, value->type.dim[1])) sn_vec_push(&c->nodes, entry);

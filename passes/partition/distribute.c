@@ -154,7 +154,7 @@ static bool check_names(sn_distributor *d) {
         }
     for (int i = 0; i < d->plan->n_layouts; i++) {
         const char *name = d->plan->layouts[i].name;
-        if (sn_module_global(d->module, name) || sn_map_has(&nodes, name)) continue;
+        if (sn_targets_weight(d->module, name) || sn_map_has(&nodes, name)) continue;
         sn_error(d->diags, "E0430", name, "`sennit info` lists the weights; dumps show the nodes of all ops",
                  "the plan states a layout of what is no weight and no ONNX node of the model");
         good = false;

@@ -57,6 +57,9 @@ const sn_layout *sn_target_of(const sn_distributor *d, const sn_op *op); // NULL
 // Of an operand of a backward op that is the gradient of the op's ONNX node's result, that result; else NULL.
 const sn_value *sn_value_of_gradient(const sn_distributor *d, const sn_op *op, int operand);
 // How an op sees a global: weights that are stored cut over `dp` are joined wherever they are used (ZeRO-3).
+// The weight that the name of a layout in a plan stands for; NULL when it is that of a node, as constants may be
+// called.
+sn_global *sn_targets_weight(const sn_module *module, const char *name);
 sn_layout sn_layout_in_use(const sn_distributor *d, const sn_op *op, const sn_value *value);
 // Gradient accumulators get their layout where they are first added to: the gradient's.
 bool sn_is_accumulation(const sn_op *op);

@@ -794,7 +794,7 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
     for (int f = 0; f < t->n_flows; f++) {
         const sn_flow *flow = &t->flows[f];
         if (flow->producer < 0 || flow->value != first_result(&t->block->groups[flow->producer])) continue;
-        if (!flow->value->type.rank) continue;
+        if (!flow->value->type.rank || !*block->groups[flow->producer].node) continue; // what has no name
         sn_plan_layout entry = {.name = block->groups[flow->producer].node, .rank = flow->value->type.rank};
         bool stated = false;
         for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) {

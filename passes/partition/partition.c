@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "passes/partition/choose.h"
+#include "passes/partition/distributor.h"
 #include "passes/partition/heads.h"
 #include "passes/pass.h"
 #include "passes/simplify/decompose.h"
@@ -54,7 +55,7 @@ static void show_nodes(sn_func *func, const sn_plan *plan) {
 static void show(sn_module *module, const sn_plan *plan) {
     for (size_t f = 0; f < module->funcs.count && plan->n_layouts; f++) show_nodes(module->funcs.data[f], plan);
     for (int i = 0; i < plan->n_layouts; i++) {
-        const sn_global *global = sn_module_global(module, plan->layouts[i].name);
+        const sn_global *global = sn_targets_weight(module, plan->layouts[i].name);
         if (global) show_layout(&plan->mesh, &plan->layouts[i], global->value);
     }
 }

@@ -36,7 +36,8 @@ typedef struct sn_plan_stage {
     sn_remat remat;
 } sn_plan_stage;
 
-// The layout of a parameter (by its initializer's name) or of the first result of an ONNX node (by the node's name).
+// The layout of a weight (by its initializer's name; sn_targets_weight) or else of the first result of an ONNX node (by
+// the node's name).
 // Axes that cut the data need not be stated of results. Everything else follows by propagation.
 typedef struct sn_plan_layout {
     const char *name;

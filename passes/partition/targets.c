@@ -25,6 +25,11 @@ static bool is_weight(const sn_global *global) {
     return global->role == SN_ROLE_PARAMETER || global->role == SN_ROLE_FROZEN;
 }
 
+sn_global *sn_targets_weight(const sn_module *module, const char *name) {
+    sn_global *global = sn_module_global(module, name);
+    return global && is_weight(global) ? global : NULL;
+}
+
 // Whether a layout fits a type; says so where not.
 static bool check_fit(sn_distributor *d, const char *name, int rank, sn_layout layout, sn_type type) {
     if (rank != type.rank) {
@@ -46,7 +51,7 @@ static bool state_weights(sn_distributor *d) {
     bool good = true;
     for (int i = 0; i < d->plan->n_layouts; i++) {
         const sn_plan_layout *entry = &d->plan->layouts[i];
-        sn_global *global = sn_module_global(d->module, entry->name);
+        sn_global *global = sn_targets_weight(d->module, entry->name);
         if (!global) continue;
         if (!check_fit(d, entry->name, entry->rank, entry->layout, global->value->type))
             good = false;
@@ -185,7 +190,7 @@ static bool state_nodes(sn_distributor *d) {
     bool good = true;
     for (int i = 0; i < d->plan->n_layouts && good; i++) {
         const sn_plan_layout *entry = &d->plan->layouts[i];
-        if (sn_module_global(d->module, entry->name)) continue;
+        if (sn_targets_weight(d->module, entry->name)) continue;
         sn_op *op = sn_map_get(&d->nodes, entry->name);
         if (!op) continue;
         good = check_fit(d, entry->name, entry->rank, entry->layout, op->results[0]->type);
