@@ -104,7 +104,7 @@ static sn_value *make_part(sn_distributor *d, sn_func *func, sn_op *user, sn_val
     sn_op *copy =
         sn_op_new(func, user, def->kind, def->n_operands, operands, def->n_attrs, def->attrs, 1, &value->type);
     copy->origin = def->origin;
-    copy->phase = def->phase;
+    copy->phase = phase_of(user);
     copy->results[0]->layout = to;
     copy->mark = (uint32_t)SN_MARK_PLACED;
     sn_free(operands);
