@@ -64,7 +64,8 @@ void sn_handle_rms_normalization(sn_node *n) {
 }
 
 // A running statistic that is an initializer is state of the training; PyTorch keeps the unbiased variance
-// (n / (n - 1)), ONNX's output is the population's, so the state and the output differ by that factor.
+// (n / (n - 1)), ONNX's output is the population's, so the state and the output differ by that factor. The forward pass
+// assigns it, micro-batch by micro-batch.
 static void update_state(sn_node *n, int input, sn_value *old, sn_value *batch, double momentum, double unbiased) {
     sn_value *state = sn_node_in(n, input);
     if (state->kind != SN_VALUE_GLOBAL) return;
@@ -73,10 +74,7 @@ static void update_state(sn_node *n, int input, sn_value *old, sn_value *batch, 
     sn_value *kept = sn_emit_number(n, SN_OP_MUL, old, momentum);
     sn_value *added = sn_emit_number(n, SN_OP_MUL, batch, (1 - momentum) * unbiased);
     sn_value *next = sn_emit_cast(n, sn_emit_binary(n, SN_OP_ADD, kept, added), state->type.dtype);
-    sn_builder *b = sn_node_builder(n);
-    b->phase = SN_PHASE_UPDATE;
     sn_emit(n, SN_OP_ASSIGN, 2, (sn_value *[]){state, next}, 0, NULL, NULL);
-    b->phase = SN_PHASE_FORWARD;
 }
 
 static sn_value *mix(sn_node *n, sn_value *old, sn_value *batch, double momentum) {

@@ -92,10 +92,6 @@ static void cut_micro(stager *s, sn_func *func) {
                                      stages + 2 * (stages - 1 - i)};
     for (int i = 0; split && i < stages; i++)
         cells[n++] = (sn_stage_cell){SN_PART_BACKWARD_WEIGHT, i, i % ranks, stages + 2 * (stages - 1 - i) + 1};
-    // running statistics are assigned where they are computed, micro-batch by micro-batch
-    SN_FOR_OPS(op, func) {
-        if (op->kind == SN_OP_ASSIGN && op->operands[0]->global->role == SN_ROLE_STATE) op->phase = SN_PHASE_FORWARD;
-    }
     bool *anywhere;
     int *home = assign(s, func, &anywhere);
     rematerialise(s, func, anywhere, home);

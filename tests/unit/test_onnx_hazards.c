@@ -331,6 +331,7 @@ static void batch_norm_updates_its_state(void **state) {
     assert_int_equal(role_of(&i, "bn.var"), SN_ROLE_STATE);
     float x[4] = {1, 2, 3, 6};
     const sn_func *main = sn_module_func(i.module, "main");
+    SN_FOR_OPS(op, main) assert_int_equal(op->phase, SN_PHASE_FORWARD); // collectives for its statistics are, too
     sn_tensor arg = {main->args.data[0]->type, x}, y;
     sn_interp *interp = sn_interp_new(i.module);
     const char *problem;
