@@ -81,9 +81,8 @@ static bool evaluate(sn_import *import, sn_op *op) {
     for (int i = 0; i < op->n_results; i++) results[i] = allocate(import, op->results[i]->type);
     const char *problem = sn_evaluate(op, operands, results);
     if (problem) {
-        sn_error(import->diags, "E0202", op->origin ? op->origin->name : NULL,
-                 "the model is invalid; ONNX's checker says more", "%s of constants: %s", sn_op_name(op->kind),
-                 problem);
+        sn_error(import->diags, "E0202", op->origin ? op->origin->name : NULL, sn_import_help(import),
+                 "%s of constants: %s", sn_op_name(op->kind), problem);
         return false;
     }
     for (int i = 0; i < op->n_results; i++) remember(import, op->results[i], results[i]);

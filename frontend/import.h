@@ -86,6 +86,8 @@ struct sn_node {
 
 const sn_onnx_op *sn_onnx_find_op(const char *type, const char *domain); // NULL: no handler
 
+// The way out where a node makes no sense: other sizes of the dims that were bound, if any; else the model is invalid.
+const char *sn_import_help(sn_import *import);
 // The entry of a name, looked up through the scopes; an initializer becomes a global when first asked for. NULL when
 // nothing has the name.
 sn_entry *sn_scope_find(sn_import *import, sn_scope *scope, const char *name);

@@ -27,13 +27,28 @@ static _Noreturn void leave(sn_node *n) {
     longjmp(n->escape, 1);
 }
 
+const char *sn_import_help(sn_import *import) {
+    const sn_onnx_options *options = import->options;
+    const char *checker = "the model is invalid; onnx.checker.check_model(path, full_check=True) says more";
+    sn_str sizes = {0};
+    for (int i = 0; i < options->n_bindings; i++)
+        sn_str_printf(&sizes, "%s%s=%lld", i ? ", " : "", options->bindings[i].symbol,
+                      (long long)options->bindings[i].size);
+    const char *help = sn_arena_printf(&import->arena,
+                                       "with %s, which --dim, --batch and the data chose, the model does "
+                                       "not add up: choose other sizes, those that it was exported with, say",
+                                       sn_str_text(&sizes));
+    sn_str_free(&sizes);
+    return options->n_bindings ? help : checker;
+}
+
 void sn_node_fail(sn_node *n, const char *help, const char *format, ...) {
     sn_str text = {0};
     va_list args;
     va_start(args, format);
     sn_str_vprintf(&text, format, args);
     va_end(args);
-    if (!help) help = "the model is invalid; onnx.checker.check_model(path, full_check=True) says more";
+    if (!help) help = sn_import_help(n->import);
     sn_error(n->import->diags, "E0202", n->name, help, "%s: %s", n->proto->op_type, sn_str_text(&text));
     sn_str_free(&text);
     leave(n);
@@ -205,6 +220,13 @@ void sn_node_list(sn_node *n, const char *name, int count, int64_t otherwise, in
 const sn_tensor *sn_node_known(sn_node *n, const sn_value *value) {
     size_t errors = n->import->diags->errors;
     const sn_tensor *tensor = sn_fold_known(n->import, value, true);
+    if (n->import->diags->errors != errors) leave(n);
+    return tensor;
+}
+
+const sn_tensor *sn_node_folded(sn_node *n, const sn_value *value) {
+    size_t errors = n->import->diags->errors;
+    const sn_tensor *tensor = sn_fold_known(n->import, value, false);
     if (n->import->diags->errors != errors) leave(n);
     return tensor;
 }

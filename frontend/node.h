@@ -24,7 +24,7 @@ sn_builder *sn_node_builder(sn_node *n);
 sn_arena *sn_node_arena(sn_node *n); // for the duration of the import
 sn_onnx_mode sn_node_mode(const sn_node *n);
 
-// The model's mistake: a diagnostic with the node's name. help: the way out; NULL for the usual one, ONNX's checker.
+// The model's mistake: a diagnostic with the node's name. help: the way out; NULL for the usual one (sn_import_help).
 _Noreturn void sn_node_fail(sn_node *n, const char *help, const char *format, ...) SN_PRINTF(3, 4);
 _Noreturn void sn_node_unsupported(sn_node *n, const char *format, ...) SN_PRINTF(2, 3);
 
@@ -58,6 +58,8 @@ const char *sn_node_list_string(sn_node *n, const char *name, int index); // NUL
 // Values known at compile time: results of folding, constants, and whatever else can be known when `value` decides a
 // shape. NULL when it depends on data. The tensor lives as long as the import.
 const sn_tensor *sn_node_known(sn_node *n, const sn_value *value);
+// The same for what is constant whoever asks: neither inputs nor parameters.
+const sn_tensor *sn_node_folded(sn_node *n, const sn_value *value);
 // A known input as integers; fails when it depends on data, or is absent.
 const int64_t *sn_node_known_ints(sn_node *n, int input, int *count);
 // A known input's single number; `otherwise` when the input is absent, fails when it depends on data. The integer form

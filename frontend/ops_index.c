@@ -7,9 +7,20 @@ static sn_value *indexed(sn_node *n, sn_op_kind kind, sn_value *x, sn_value *ind
     return sn_emit(n, kind, 2, (sn_value *[]){x, indices}, 1, &attr, NULL)->results[0];
 }
 
+// Indices that do not depend on data (positions, which a bound dim counts) are checked here, the others by each run.
+static void check_known_indices(sn_node *n, int input, int64_t size) {
+    const sn_tensor *known = sn_node_folded(n, sn_node_in(n, input));
+    for (int64_t i = 0; known && i < sn_type_count(known->type); i++) {
+        int64_t index = sn_load_i64(known->type.dtype, known->data, i);
+        if (index < -size || index >= size)
+            sn_node_fail(n, NULL, "it looks up entry %lld of %lld", (long long)index, (long long)size);
+    }
+}
+
 void sn_handle_gather(sn_node *n) {
     sn_value *x = sn_node_in(n, 0);
     int axis = sn_node_axis(n, sn_node_int(n, "axis", 0), x->type.rank);
+    check_known_indices(n, 1, x->type.dim[axis]);
     sn_node_out(n, 0, sn_emit_gather(n, x, sn_node_in(n, 1), axis));
 }
 

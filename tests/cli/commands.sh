@@ -28,6 +28,13 @@ gpt2=$(dirname "$0")/../data/models/gpt2/dynamo-20-raw.onnx
 expect 0 '^warning\[W0708\]: training would end with E0301: the model has no scalar output' "$sennit" info "$gpt2"
 never W0708 "$sennit" info "$gpt2" --loss softmax_cross_entropy:logits,labels
 
+# sizes that the model does not take: their names and values, not the model's fault
+chargpt=$(dirname "$0")/../../samples/chargpt/model.onnx
+expect 1 'E0202.*Gather: it looks up entry 64 of 64' "$sennit" compile "$chargpt" --loss softmax_cross_entropy:logits,labels \
+    --batch 4 --dim seq=65 -o "$tree/x"
+expect 1 '^  help: with seq=65, batch=4, which --dim, --batch' "$sennit" compile "$chargpt" \
+    --loss softmax_cross_entropy:logits,labels --batch 4 --dim seq=65 -o "$tree/x"
+
 # every command that the help lists has a help of its own, with status 0
 for command in $("$sennit" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
     expect 0 "^sennit $command" "$sennit" "$command" --help

@@ -132,6 +132,22 @@ static void shapes_that_do_not_fit(void **state) {
     expect_error(onnx_model(&graph, NULL), "E0202", "f32[2,3] and f32[4]");
 }
 
+static void sizes_that_do_not_fit_are_named(void **state) {
+    (void)state;
+    sn_onnx_binding bound[] = {{"n", 2}, {"feat", 5}};
+    sn_onnx_options options = {.n_bindings = 2, .bindings = bound};
+    sn_str graph = {0};
+    onnx_input(&graph, "x", "n feat");
+    onnx_input(&graph, "z", "4");
+    onnx_node(&graph, "Add", "x z", "y", NULL);
+    onnx_output(&graph, "y", "");
+    imported i = import(onnx_model(&graph, NULL), &options);
+    assert_null(i.module);
+    assert_string_equal(i.diags.items[0].code, "E0202");
+    if (!strstr(i.diags.items[0].help, "with n=2, feat=5, which --dim")) fail_msg("%s", i.diags.items[0].help);
+    release(&i);
+}
+
 // Reshape(x, Concat(Shape(x)[0:1], [-1])) leaves nothing but the reshape.
 static void shape_arithmetic_folds(void **state) {
     (void)state;
@@ -358,6 +374,7 @@ int main(void) {
         cmocka_unit_test(open_dims_are_all_named),
         cmocka_unit_test(dims_are_bound_by_the_data),
         cmocka_unit_test(shapes_that_do_not_fit),
+        cmocka_unit_test(sizes_that_do_not_fit_are_named),
         cmocka_unit_test(shape_arithmetic_folds),
         cmocka_unit_test(functions_are_inlined),
         cmocka_unit_test(recursive_function),
