@@ -213,10 +213,14 @@ void sn_import_nodes(sn_import *import, sn_scope *scope, size_t n_nodes, Onnx__N
 
 static void add_results(sn_import *import) {
     const sn_onnx_info *info = &import->model->info;
+    sn_map listed = {0};
     for (size_t i = 0; i < info->n_outputs; i++) {
         const char *name = info->outputs[i].name;
         sn_entry *entry = sn_scope_find(import, import->root, name);
-        if (!entry)
+        if (sn_map_has(&listed, name))
+            sn_error(import->diags, "E0204", name, "the model is invalid; ONNX's checker says more",
+                     "two outputs have the name '%s'", name);
+        else if (!entry)
             sn_error(import->diags, "E0203", name, "the model is invalid; ONNX's checker says more",
                      "nothing defines the model's output '%s'", name);
         else if (entry->sequence)
@@ -224,7 +228,9 @@ static void add_results(sn_import *import) {
                      "the output '%s' is a sequence, which is not supported", name);
         else if (entry->value)
             sn_func_add_result(import->func, entry->value, name);
+        sn_map_put(&listed, name, entry);
     }
+    sn_map_free(&listed);
 }
 
 static void import_function(sn_import *import, const char *name, sn_onnx_mode mode, const sn_type *inputs) {

@@ -80,6 +80,16 @@ static void name_defined_twice(void **state) {
     expect_error(onnx_model(&graph, NULL), "E0204", "'y' is defined twice");
 }
 
+static void output_listed_twice(void **state) {
+    (void)state;
+    sn_str graph = {0};
+    onnx_input(&graph, "x", "2");
+    onnx_node(&graph, "Relu", "x", "y", NULL);
+    onnx_output(&graph, "y", "2");
+    onnx_output(&graph, "y", "2");
+    expect_error(onnx_model(&graph, NULL), "E0204", "two outputs have the name 'y'");
+}
+
 static void unsupported_operators_are_all_listed(void **state) {
     (void)state;
     sn_str graph = {0};
@@ -370,6 +380,7 @@ int main(void) {
         cmocka_unit_test(cycle),
         cmocka_unit_test(undefined_name),
         cmocka_unit_test(name_defined_twice),
+        cmocka_unit_test(output_listed_twice),
         cmocka_unit_test(unsupported_operators_are_all_listed),
         cmocka_unit_test(open_dims_are_all_named),
         cmocka_unit_test(dims_are_bound_by_the_data),
