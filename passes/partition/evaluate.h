@@ -22,6 +22,7 @@ typedef struct sn_cut_setting {
 // it.
 typedef struct sn_block_activations {
     double kept;    // that the backward pass needs of the forward pass
+    double again;   // what the backward pass makes of it first: without rematerialisation that would be kept as well
     double late;    // of these, what the gradients of parameters need
     double waiting; // what they need of the pass before: gradients of results, and what it computed again
 } sn_block_activations;

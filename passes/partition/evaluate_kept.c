@@ -1,5 +1,7 @@
 #include "passes/partition/evaluate_kept.h"
 
+#include "passes/partition/weight_pass.h"
+
 // What the backward pass needs of the forward pass. Values are taken in program order; views count as what they view.
 typedef struct keeper {
     const sn_block *block;
@@ -7,9 +9,7 @@ typedef struct keeper {
     bool *needed;          // by a backward op
     bool *required;        // to compute what is needed again from contractions alone
     bool *available;
-    bool *held; // without rematerialisation
-    bool *late; // of these, what the gradients of parameters are made of
-    bool late_input;
+    bool *held[SN_REMAT_COUNT];
 } keeper;
 
 static const sn_value *root_of(const sn_value *value) {
@@ -71,16 +71,9 @@ static keeper keeper_of(const sn_class_table *t, sn_arena *scratch) {
     k.needed = SN_NEW_N(scratch, bool, k.count);
     k.required = SN_NEW_N(scratch, bool, k.count);
     k.available = SN_NEW_N(scratch, bool, k.count);
-    k.held = SN_NEW_N(scratch, bool, k.count);
-    k.late = SN_NEW_N(scratch, bool, k.count);
+    for (int remat = 0; remat < SN_REMAT_COUNT; remat++) k.held[remat] = SN_NEW_N(scratch, bool, k.count);
     find_needed(&k, t);
     return k;
-}
-
-static const sn_value *viewed(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
-        value = value->def->operands[0];
-    return value;
 }
 
 static bool is_of_weights(const sn_class_table *t, const sn_op *op) {
@@ -90,64 +83,108 @@ static bool is_of_weights(const sn_class_table *t, const sn_op *op) {
     return false;
 }
 
-// Where the gradients of parameters are a pass of their own, what they are made of waits for it: gradients of results,
-// and what the pass before it computed again.
-static void add_waiting(const sn_class_table *t, const keeper *k, const sn_value *value, double bytes,
-                        sn_block_cost *out) {
-    bool backward = value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_BACKWARD;
-    if (backward && is_of_weights(t, value->def)) return;
-    if (!backward && (!is_local(k, value) || is_leaving(t, value))) return;
-    bool product = !backward && sn_block_op_is_heavy(value->def);
-    if (backward) out->activations[SN_REMAT_NONE].waiting += bytes;
-    if (backward || (k->held[value->id - k->first] && !product)) out->activations[SN_REMAT_SELECTIVE].waiting += bytes;
-    out->activations[SN_REMAT_FULL].waiting += bytes;
+// Where the gradients of parameters are made in a pass of their own (weight_pass.h), what they read is held until then:
+// what the forward pass left, for longer (`late`), and what the pass of the activations' gradients made (`waiting`).
+typedef struct waiter {
+    const keeper *k;
+    const sn_class_table *t;
+    const bool *held; // by the forward pass, under this rematerialisation
+    bool *again;      // made again for the gradients of activations
+    bool *late;
+    bool late_input;
+} waiter;
+
+static bool is_read_by_activations(const sn_class_table *t, const sn_value *value) {
+    for (size_t u = 0; u < value->uses.count; u++) {
+        const sn_op *user = value->uses.data[u].op;
+        if (user->phase == SN_PHASE_BACKWARD && !is_of_weights(t, user)) return true;
+    }
+    return false;
 }
 
-// What is held of a value that the pass of the weights' gradients reads: itself, or what it is made again from.
-static void find_late(keeper *k, const sn_class_table *t, const sn_value *value) {
-    value = root_of(value);
-    if (!is_local(k, value)) {
-        k->late_input |= value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_FORWARD;
+static void make_again(waiter *w, const sn_op *op) {
+    const keeper *k = w->k;
+    bool again = false;
+    for (int r = 0; r < op->n_results; r++) {
+        const sn_value *root = root_of(op->results[r]);
+        if (!is_local(k, root) || is_leaving(w->t, root) || w->held[root->id - k->first]) continue;
+        bool *made = &w->again[root->id - k->first];
+        *made = *made || is_read_by_activations(w->t, op->results[r]);
+        again |= *made;
+    }
+    for (int o = 0; again && o < op->n_operands; o++) {
+        const sn_value *root = root_of(op->operands[o]);
+        if (is_local(k, root)) w->again[root->id - k->first] = true;
+    }
+}
+
+// Whether the pass of the weights' gradients makes the value itself, of what the forward pass left.
+static bool is_made_late(const waiter *w, const sn_value *value) {
+    if (!is_local(w->k, value)) return true;
+    uint32_t at = value->id - w->k->first;
+    if (w->held[at] || is_leaving(w->t, value)) return true;
+    for (int o = 0; !w->again[at] && o < value->def->n_operands; o++)
+        if (!is_made_late(w, root_of(value->def->operands[o]))) return false;
+    return !w->again[at];
+}
+
+static void find_late(waiter *w, const sn_value *value) {
+    if (!is_local(w->k, value)) {
+        w->late_input |= value->kind == SN_VALUE_RESULT && value->def->phase == SN_PHASE_FORWARD;
         return;
     }
-    bool *late = &k->late[value->id - k->first];
-    if (*late || is_leaving(t, value)) return;
-    *late = true;
-    for (int o = 0; !k->held[value->id - k->first] && o < value->def->n_operands; o++)
-        find_late(k, t, value->def->operands[o]);
+    uint32_t at = value->id - w->k->first;
+    if (w->late[at] || is_leaving(w->t, value)) return;
+    w->late[at] = true;
+    for (int o = 0; !w->held[at] && o < value->def->n_operands; o++) find_late(w, root_of(value->def->operands[o]));
 }
 
-static void find_waiting(const sn_class_table *t, const sn_group_cut *cuts, keeper *k, sn_block_cost *out) {
+// Adds what one operand of the pass holds; `bytes` of it.
+static double waiting_of(waiter *w, const sn_value *operand, double bytes) {
+    const sn_value *root = sn_weight_pass_root(operand);
+    bool backward = root->kind == SN_VALUE_RESULT && root->def->phase == SN_PHASE_BACKWARD;
+    if (!backward && is_made_late(w, root)) return find_late(w, root), 0;
+    return backward && is_of_weights(w->t, root->def) ? 0 : bytes;
+}
+
+static double find_waiting(waiter *w, const sn_group_cut *cuts) {
     SN_VEC(const sn_value *) seen = {0};
-    for (int g = 0; g < t->block->n_groups; g++) {
-        const sn_op_group *group = &t->block->groups[g];
+    double waiting = 0;
+    for (int g = 0; g < w->t->block->n_groups; g++) {
+        const sn_op_group *group = &w->t->block->groups[g];
         for (int i = 0; i < group->n_backward; i++)
-            for (int o = 0; t->weight_only[g][i] && o < group->backward[i]->n_operands; o++) {
-                const sn_value *root = viewed(group->backward[i]->operands[o]);
+            for (int o = 0; w->t->weight_only[g][i] && o < group->backward[i]->n_operands; o++) {
+                const sn_value *root = sn_weight_pass_root(group->backward[i]->operands[o]);
                 bool is_new = true;
                 for (size_t v = 0; v < seen.count; v++) is_new &= seen.data[v] != root;
                 if (!is_new) continue;
                 sn_vec_push(&seen, root);
-                find_late(k, t, root);
-                add_waiting(t, k, root, sn_group_operand_bytes(group, &cuts[g], i, o), out);
+                waiting += waiting_of(w, root, sn_group_operand_bytes(group, &cuts[g], i, o));
             }
     }
     sn_vec_free(&seen);
+    return waiting;
 }
 
-static void add_late(const sn_class_table *t, const sn_group_cut *cuts, const keeper *k, sn_block_cost *out) {
-    for (int g = 0; g < t->block->n_groups; g++) {
+// Sets late and waiting of one rematerialisation, under which the forward pass holds `held`.
+static void add_waiting(const keeper *k, const sn_class_table *t, const sn_group_cut *cuts, const bool *held,
+                        sn_arena *scratch, sn_block_cost *out, sn_remat remat) {
+    waiter w = {.k = k, .t = t, .held = held};
+    w.again = SN_NEW_N(scratch, bool, k->count);
+    w.late = SN_NEW_N(scratch, bool, k->count);
+    for (int g = t->block->n_groups - 1; g >= 0; g--)
+        for (int i = t->block->groups[g].n_forward - 1; i >= 0; i--) make_again(&w, t->block->groups[g].forward[i]);
+    out->activations[remat].waiting = find_waiting(&w, cuts);
+    for (int g = 0; g < t->block->n_groups; g++)
         for (int i = 0; i < t->block->groups[g].n_forward; i++) {
             const sn_op *op = t->block->groups[g].forward[i];
             for (int r = 0; r < op->n_results; r++) {
                 uint32_t at = op->results[r]->id - k->first;
-                if (!k->late[at]) continue;
-                double bytes = sn_group_local_bytes(&t->block->groups[g], &cuts[g], i, r);
-                if (k->held[at]) out->activations[SN_REMAT_NONE].late += bytes;
-                if (k->required[at] && sn_block_op_is_heavy(op)) out->activations[SN_REMAT_SELECTIVE].late += bytes;
+                if (w.late[at] && held[at])
+                    out->activations[remat].late += sn_group_local_bytes(&t->block->groups[g], &cuts[g], i, r);
             }
         }
-    }
+    if (w.late_input) out->activations[remat].late += out->input;
 }
 
 void sn_block_kept(const sn_class_table *t, const sn_group_cut *cuts, sn_arena *scratch, sn_block_cost *out) {
@@ -160,19 +197,20 @@ void sn_block_kept(const sn_class_table *t, const sn_group_cut *cuts, sn_arena *
                 if (is_leaving(t, op->results[r])) k.available[at] = true;
                 if (k.available[at] || sn_op_has(op->kind, SN_TRAIT_VIEW)) continue;
                 double bytes = sn_group_local_bytes(&t->block->groups[g], &cuts[g], i, r);
-                if (k.required[at] && sn_block_op_is_heavy(op)) out->activations[SN_REMAT_SELECTIVE].kept += bytes;
-                if (!k.needed[at]) continue;
-                k.available[at] = true;
-                k.held[at] = !is_made_again(&k, op);
-                if (k.held[at]) out->activations[SN_REMAT_NONE].kept += bytes;
+                k.held[SN_REMAT_SELECTIVE][at] = k.required[at] && sn_block_op_is_heavy(op);
+                k.held[SN_REMAT_NONE][at] = k.needed[at] && !is_made_again(&k, op);
+                k.available[at] = k.needed[at];
+                for (int remat = 0; remat < SN_REMAT_COUNT; remat++)
+                    if (k.held[remat][at])
+                        out->activations[remat].kept += bytes;
+                    else if (k.held[SN_REMAT_NONE][at])
+                        out->activations[remat].again += bytes;
             }
         }
     }
-    find_waiting(t, cuts, &k, out);
-    add_late(t, cuts, &k, out);
     for (int remat = 0; remat < SN_REMAT_COUNT; remat++) {
         out->activations[remat].kept += out->input;
-        if (k.late_input) out->activations[remat].late += out->input;
+        add_waiting(&k, t, cuts, k.held[remat], scratch, out, (sn_remat)remat);
     }
 }
 

@@ -1,5 +1,8 @@
 #include "passes/partition/evaluate_table.h"
 
+#include "base/alloc.h"
+#include "passes/partition/weight_pass.h"
+
 #include <string.h>
 
 typedef struct builder {
@@ -211,7 +214,7 @@ static bool is_in(const sn_op_group *group, const sn_op *op, int *index) {
     return false;
 }
 
-static bool *find_weight_only(builder *b, const sn_op_group *group) {
+static bool *lead_to_weights(builder *b, const sn_op_group *group) {
     bool *weight = SN_NEW_N(b->arena, bool, group->n_backward + 1);
     for (int i = group->n_backward - 1; i >= 0; i--) {
         const sn_op *op = group->backward[i];
@@ -225,6 +228,26 @@ static bool *find_weight_only(builder *b, const sn_op_group *group) {
             }
     }
     return weight;
+}
+
+static void find_weight_only(builder *b, sn_class_table *t) {
+    const sn_block *block = t->block;
+    SN_VEC(sn_op *) ops = {0};
+    SN_VEC(bool *) entries = {0};
+    for (int g = block->n_groups - 1; g >= 0; g--) {
+        t->weight_only[g] = lead_to_weights(b, &block->groups[g]);
+        for (int i = 0; i < block->groups[g].n_backward; i++) {
+            if (!t->weight_only[g][i]) continue;
+            sn_vec_push(&ops, block->groups[g].backward[i]);
+            sn_vec_push(&entries, &t->weight_only[g][i]);
+        }
+    }
+    bool *late = sn_alloc(ops.count + 1);
+    sn_weight_pass_find(ops.data, ops.count, b->blocks->value_count, late);
+    for (size_t i = 0; i < ops.count; i++) *entries.data[i] = late[i];
+    sn_free(late);
+    sn_vec_free(&ops);
+    sn_vec_free(&entries);
 }
 
 // Cuts that one side of a flow may have and the other does not know yet: digits of fused and of merged dims.
@@ -292,8 +315,8 @@ static void build_class(builder *b, sn_class_table *t, const sn_block *block) {
     t->context = SN_NEW_N(b->arena, int, block->n_groups);
     for (int g = 0; g < block->n_groups; g++) {
         t->strategies[g] = sn_strategies_of(&block->groups[g], b->arena);
-        t->weight_only[g] = find_weight_only(b, &block->groups[g]);
     }
+    find_weight_only(b, t);
     collect_flows(b, t);
     exchange_all(b, t);
     choose_data_axis(t, false, t->data);

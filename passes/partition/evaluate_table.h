@@ -32,7 +32,7 @@ typedef struct sn_class_table {
     const sn_block *block;
     sn_strategies *strategies; // per group
     int *data, *context;       // per group: the strategy over dp, and over cp
-    bool **weight_only;        // per group and backward op: it leads to gradients of parameters alone
+    bool **weight_only;        // per group and backward op: it is of the pass of the weights' gradients
     int n_flows;
     sn_flow *flows;
     sn_parameter_ops *parameters; // of the block's parameters

@@ -29,12 +29,12 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
         t->activations[r].kept += n * c->activations[r].kept;
         t->activations[r].late += n * c->activations[r].late;
         t->activations[r].waiting += n * c->activations[r].waiting;
+        t->activations[r].again = larger(t->activations[r].again, c->activations[r].again); // block by block
     }
     t->parameters += n * c->parameters;
     t->gradients += n * c->gradients;
     t->optimizer += n * c->optimizer;
     t->working = larger(t->working, c->working);
-    t->unkept = larger(t->unkept, c->activations[SN_REMAT_NONE].kept);
 }
 
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *x, int first, int end) {
@@ -80,7 +80,7 @@ sn_memory sn_stage_memory(const sn_stage_context *x, const sn_stage_place *place
     if (c->zero >= 2) m.gradients = sn_shared_out(m.gradients, t->moves.whole_gradients, shares);
     if (c->zero >= 3) m.parameters = sn_shared_out(m.parameters, t->moves.whole_parameters, shares);
     m.activations = sn_stage_activations(x, place, &t->activations[remat]);
-    m.working = t->working + (remat == SN_REMAT_NONE ? 0 : t->unkept);
+    m.working = t->working + t->activations[remat].again;
     m.buffers = c->pp > 1 ? 2 * t->input : 0;
     // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.
     if (c->zero >= 3) m.buffers += 2 * t->parameters / larger(1, x->blocks->n_blocks / (double)x->stages);

@@ -41,7 +41,7 @@ typedef struct sn_stage_sums {
     sn_block_moves moves;
     double again[SN_REMAT_COUNT];
     sn_block_activations activations[SN_REMAT_COUNT];
-    double parameters, gradients, optimizer, working, unkept;
+    double parameters, gradients, optimizer, working;
 } sn_stage_sums;
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int first, int end);
 void sn_stage_sums_add(const sn_stage_context *context, int block_class, int blocks, sn_stage_sums *sums);

@@ -181,6 +181,9 @@ static sn_value *lookup(cut *c, int cell, sn_value *value) {
 }
 
 static void note_reader(cut *c, int cell, const sn_value *value) {
+    while (value->kind == SN_VALUE_RESULT && c->home[value->def->mark] == SN_HOME_ANYWHERE &&
+           sn_op_has(value->def->kind, SN_TRAIT_VIEW))
+        value = value->def->operands[0];
     if (value->kind != SN_VALUE_RESULT || c->home[value->def->mark] == SN_HOME_ANYWHERE) return;
     int *first = &c->first_reader[at(c, c->cells[cell].rank, value)];
     if (!*first || c->cells[cell].order < c->cells[*first - 1].order) *first = cell + 1;

@@ -15,6 +15,7 @@
 #include "passes/partition/stages_assign.h"
 #include "passes/partition/stages_cut.h"
 #include "passes/partition/stages_sums.h"
+#include "passes/partition/weight_pass.h"
 #include "passes/pass.h"
 
 #include <string.h>
@@ -45,6 +46,24 @@ static bool *mark_needed_before(const stager *s, const sn_func *func, const int 
         }
     }
     return needed;
+}
+
+// The ops of the pass of the weights' gradients, by op mark.
+static bool *mark_late(const stager *s, sn_func *func, const int *stage) {
+    sn_arena *scratch = s->context->scratch;
+    bool *needed = mark_needed_before(s, func, stage), *marks = SN_NEW_N(scratch, bool, func->n_ops + 1);
+    bool *late = SN_NEW_N(scratch, bool, func->n_ops + 1);
+    sn_op **ops = SN_NEW_N(scratch, sn_op *, func->n_ops + 1);
+    size_t n = 0;
+    uint32_t n_values = 0;
+    SN_FOR_OPS(op, func) {
+        for (int r = 0; r < op->n_results; r++) op->results[r]->id = n_values++;
+        bool backward = op->phase != SN_PHASE_FORWARD && stage[op->mark] != SN_HOME_ANYWHERE;
+        if (backward && !needed[op->mark]) ops[n++] = op;
+    }
+    sn_weight_pass_find(ops, n, n_values, late);
+    for (size_t i = 0; i < n; i++) marks[ops[i]->mark] = late[i];
+    return marks;
 }
 
 static sn_remat remat_of(const stager *s, int stage) {
@@ -98,10 +117,11 @@ static void cut_micro(stager *s, sn_func *func) {
     home = assign(s, func, &anywhere);
     sn_stages_split_accumulators(func, ranks, home, &s->owner);
     home = assign(s, func, &anywhere);
-    bool *needed = split ? mark_needed_before(s, func, home) : NULL;
+    bool *late = split ? mark_late(s, func, home) : NULL;
     SN_FOR_OPS(op, func) {
         if (home[op->mark] == SN_HOME_ANYWHERE || op->phase == SN_PHASE_FORWARD) continue;
-        home[op->mark] += needed && !needed[op->mark] ? 2 * stages : stages;
+        home[op->mark] += late && late[op->mark] ? 2 * stages : stages;
+        if (sn_op_has(op->kind, SN_TRAIT_VIEW)) home[op->mark] = SN_HOME_ANYWHERE; // what it views crosses a cut once
     }
     func->results.count = func->result_names.count = 0; // the loss of a part: @update has that of the step
     sn_stage_cut(&s->cutter, func, n, cells, home);

@@ -1,0 +1,84 @@
+#include "passes/partition/weight_pass.h"
+
+#include "base/alloc.h"
+
+typedef enum part { OTHER, READ, MADE } part; // of the pass in a value, by id
+
+const sn_value *sn_weight_pass_root(const sn_value *value) {
+    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
+        value = value->def->operands[0];
+    return value;
+}
+
+static void take(const sn_op *op, part *parts) {
+    for (int i = 0; i < op->n_operands; i++) {
+        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        if (root->kind == SN_VALUE_RESULT && parts[root->id] == OTHER) parts[root->id] = READ;
+    }
+    for (int i = 0; i < op->n_results; i++) parts[op->results[i]->id] = MADE;
+}
+
+static bool follows(const sn_op *op, const part *parts) {
+    for (int i = 0; i < op->n_operands; i++) {
+        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        if (root->kind == SN_VALUE_RESULT && parts[root->id] == MADE) return true;
+    }
+    return false;
+}
+
+static bool reads_nothing_else(const sn_op *op, const part *parts) {
+    bool any = false;
+    for (int i = 0; i < op->n_operands; i++) {
+        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        if (root->kind != SN_VALUE_RESULT) continue;
+        if (parts[root->id] == OTHER) return false;
+        any = true;
+    }
+    return any;
+}
+
+// Whether all that read a value, seen through views, are of the pass.
+static bool is_read_late_alone(const sn_value *value, const part *parts) {
+    for (size_t u = 0; u < value->uses.count; u++) {
+        const sn_op *user = value->uses.data[u].op;
+        if (!user->n_results) return false;
+        bool late = sn_op_has(user->kind, SN_TRAIT_VIEW) ? is_read_late_alone(user->results[0], parts)
+                                                         : parts[user->results[0]->id] == MADE;
+        if (!late) return false;
+    }
+    return value->uses.count > 0;
+}
+
+// What a product reads and rematerialisation makes again: what it is made from waits in its place.
+static bool is_made_for_it(const sn_op *op, const part *parts) {
+    for (int i = 0; i < op->n_operands; i++) {
+        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        if (root->kind == SN_VALUE_RESULT && root->def->phase != SN_PHASE_FORWARD) return false;
+    }
+    for (int i = 0; i < op->n_results; i++)
+        if (!is_read_late_alone(op->results[i], parts)) return false;
+    return op->n_results > 0;
+}
+
+static bool is_view(const sn_op *op) { // each pass makes its own
+    return sn_op_has(op->kind, SN_TRAIT_VIEW);
+}
+
+void sn_weight_pass_find(sn_op *const *ops, size_t n, size_t n_values, bool *late) {
+    part *parts = sn_alloc(sizeof *parts * (n_values + 1));
+    for (size_t i = 0; i < n; i++) {
+        late[i] = !is_view(ops[i]) && (sn_op_has(ops[i]->kind, SN_TRAIT_LIBRARY) || follows(ops[i], parts));
+        if (late[i]) take(ops[i], parts);
+    }
+    for (size_t i = n; i-- > 0;) {
+        if (late[i] || is_view(ops[i]) || !is_made_for_it(ops[i], parts)) continue;
+        late[i] = true;
+        take(ops[i], parts);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (late[i] || is_view(ops[i])) continue;
+        late[i] = follows(ops[i], parts) || reads_nothing_else(ops[i], parts);
+        if (late[i]) take(ops[i], parts);
+    }
+    sn_free(parts);
+}
