@@ -127,6 +127,7 @@ json_t *sn_explanation(sn_search *search, const sn_search_request *request, cons
     json_t *json = candidate_to_json(best), *stages = json_array(), *runners = json_array(), *more = json_array();
     json_object_set_new(json, "objective", json_string(sn_objective_name(request->objective)));
     set_real(json, "lower_bound", result->lower_bound);
+    set_real(json, "least_step_seconds", result->least_step);
     json_object_set_new(json, "candidates", json_integer(result->candidates));
     json_object_set_new(json, "solved_exactly", json_integer(result->solved));
     json_object_set_new(json, "cluster", json_string(request->cluster->name));

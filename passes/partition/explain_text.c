@@ -131,8 +131,12 @@ static void put_binding(const json_t *x, sn_str *out) {
                   100 * real(x, "update_seconds") / step);
 }
 
+// Replays compare with the plan's replay, closed forms with the least of them.
 static void put_loss(const json_t *x, const json_t *other, sn_str *out) {
-    double excess = real(other, "excess_bytes"), step = real(x, "step_seconds");
+    double excess = real(other, "excess_bytes");
+    bool replayed = real(x, "replayed_seconds") > 0 && real(other, "replayed_seconds") > 0;
+    const char *key = replayed ? "replayed_seconds" : "step_seconds";
+    double least = real(x, "least_step_seconds"), own = real(x, key), base = !replayed && least > 0 ? least : own;
     if (excess > 0) {
         sn_str_puts(out, "needs ");
         sn_str_bytes(out, excess);
@@ -140,8 +144,8 @@ static void put_loss(const json_t *x, const json_t *other, sn_str *out) {
         return;
     }
     sn_str_printf(out, "%s%+.1f %% (", json_is_true(json_object_get(other, "at_least")) ? "at least " : "",
-                  100 * (real(other, "step_seconds") / fmax(step, 1e-30) - 1));
-    sn_str_seconds(out, real(other, "step_seconds"));
+                  100 * (real(other, key) / fmax(base, 1e-30) - 1));
+    sn_str_seconds(out, real(other, key));
     sn_str_puts(out, ")");
 }
 

@@ -5,7 +5,8 @@
 
 enum {
     MOST_PASSES = 400000, // of one candidate: a tenth of a second
-    MOST_REPLAYED = 3,    // runners-up
+    ALWAYS_REPLAYED = 4,  // candidates, in the order of their closed forms
+    MOST_REPLAYED = 16,
 };
 
 // Seconds of a step; 0 when it is not replayed. Messages are part of the stages' times (sn_stage_report).
@@ -26,17 +27,41 @@ static double replay(const sn_search_request *request, int64_t devices, const sn
     return seconds + crowd * (c->sync + c->update);
 }
 
-void sn_search_rescore(const sn_search_request *request, int64_t devices, sn_search_result *result) {
-    if (!result->feasible) return;
-    result->best.replayed = replay(request, devices, &result->best);
-    if (result->best.replayed <= 0) return;
-    sn_candidate *fastest = &result->best;
-    for (int i = 0; i < result->n_runners && i < MOST_REPLAYED; i++) {
-        sn_candidate *runner = &result->runners[i];
-        runner->replayed = replay(request, devices, runner);
-        if (runner->replayed > 0 && runner->replayed < fastest->replayed) fastest = runner;
+typedef struct rescorer {
+    const sn_search_request *request;
+    int64_t devices;
+    sn_candidate *list;
+    size_t fastest;
+    int replays;
+} rescorer;
+
+static bool is_candidate(const sn_candidate *c) {
+    return c->stages && c->excess <= 0;
+}
+
+static void consider(rescorer *r, size_t i) {
+    sn_candidate *c = &r->list[i];
+    if (c->replayed > 0 || r->replays == MOST_REPLAYED) return;
+    r->replays++;
+    c->replayed = replay(r->request, r->devices, c);
+    if (c->replayed > 0 && c->replayed < r->list[r->fastest].replayed) r->fastest = i;
+}
+
+size_t sn_search_rescore(const sn_search_request *request, int64_t devices, sn_candidate *list, size_t n) {
+    size_t best = 0, taken = 0;
+    while (best < n && !is_candidate(&list[best])) best++;
+    if (best == n) return n;
+    rescorer r = {request, devices, list, best, 0};
+    consider(&r, best);
+    if (list[best].replayed <= 0) return best;
+    bool seen[SN_PIPELINE_COUNT] = {false};
+    for (size_t i = best; i < n; i++) {
+        if (!is_candidate(&list[i])) continue;
+        bool first = !seen[list[i].schedule] && list[i].step < SN_WORTH_REPLAYING * list[best].step;
+        if (taken++ < ALWAYS_REPLAYED || first) consider(&r, i);
+        seen[list[i].schedule] = true;
     }
-    sn_candidate best = *fastest;
-    *fastest = result->best;
-    result->best = best;
+    for (size_t i = best; i < n && list[i].step < list[r.fastest].step; i++)
+        if (is_candidate(&list[i])) consider(&r, i);
+    return r.fastest;
 }

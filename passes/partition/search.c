@@ -20,6 +20,7 @@ static const long MOST_WORK = 100000000;
 
 enum {
     MOST_RUNNERS = 6,
+    MOST_TRIES = 3,
     MOST_FIRST = 8,
     MOST_SOLVED = 160000,     // blocks, of all outlines that are given exact stages
     MOST_SOLVED_MORE = 32000, // the same where a plan is known, whose bound no one asks for
@@ -499,6 +500,34 @@ static void tighten(run *r, sn_candidate *c) {
     sn_free(paces);
 }
 
+// Closed forms of different schedules err in different directions: the best candidates of each go to the replay, if
+// they come close.
+static void solve_schedules(run *r, sn_candidate *list, size_t count, double best) {
+    for (int schedule = 0; schedule < SN_PIPELINE_COUNT; schedule++) {
+        int tries = 0;
+        for (size_t i = 0; i < count && tries < MOST_TRIES; i++) {
+            bool close = list[i].excess <= 0 && list[i].step < SN_WORTH_REPLAYING * best;
+            if ((int)list[i].schedule != schedule || !close) continue;
+            if (list[i].stages || (tries++, solve(r, &list[i]))) break;
+        }
+    }
+}
+
+// The best of what was solved: by the closed form, or by the replay.
+static void choose(run *r, sn_search_result *out) {
+    sn_candidate *list = r->kept.data;
+    size_t count = r->kept.count, best = 0;
+    while (!list[best].stages || list[best].excess > 0) best++; // estimates that the exact search refuted
+    out->least_step = list[best].step;
+    const sn_search *s = r->search;
+    if (s->request.objective == SN_OBJECTIVE_STEP) best = sn_search_rescore(&s->request, s->devices, list, count);
+    out->best = list[best];
+    if (r->known && r->known->replayed > 0 && out->best.replayed >= r->known->replayed) out->best = *r->known;
+    out->runners = SN_NEW_N(s->arena, sn_candidate, MOST_RUNNERS);
+    for (size_t i = 0; i < count && out->n_runners < MOST_RUNNERS; i++)
+        if (list[i].excess <= 0 && !same_outline(&list[i], &out->best)) out->runners[out->n_runners++] = list[i];
+}
+
 // The best estimates get exact stages first; then, in the order of their bounds, what could still be better.
 static void solve_promising(run *r, sn_search_result *out) {
     const sn_candidate *known = r->known;
@@ -520,6 +549,7 @@ static void solve_promising(run *r, sn_search_result *out) {
         }
         if (solve(r, &list[i])) best = fmin(best, list[i].step);
     }
+    if (!known) solve_schedules(r, list, count, best);
     if (count) qsort(list, count, sizeof *list, by_step);
     if (known && best >= known->step) {
         out->best = *known;
@@ -527,12 +557,7 @@ static void solve_promising(run *r, sn_search_result *out) {
         return;
     }
     out->feasible = isfinite(best);
-    out->runners = SN_NEW_N(r->search->arena, sn_candidate, MOST_RUNNERS);
-    size_t at = 0;
-    while (out->feasible && (!list[at].stages || list[at].excess > 0)) at++; // estimates that the exact search refuted
-    if (out->feasible) out->best = list[at];
-    for (size_t i = 0; i < count && out->feasible && out->n_runners < MOST_RUNNERS; i++)
-        if (list[i].excess <= 0 && !same_outline(&list[i], &out->best)) out->runners[out->n_runners++] = list[i];
+    if (out->feasible) choose(r, out);
 }
 
 bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *known, sn_search_result *out) {
@@ -555,8 +580,8 @@ bool sn_search_run(sn_search *search, double memory_scale, const sn_candidate *k
         out->best = r.closest;
         (void)solve(&r, &out->best);
     }
-    out->lower_bound = fmin(out->best.step, r.dropped_bound);
-    if (search->request.objective == SN_OBJECTIVE_STEP) sn_search_rescore(&search->request, search->devices, out);
+    if (!(out->least_step > 0)) out->least_step = out->best.step;
+    out->lower_bound = fmin(out->least_step, r.dropped_bound);
     out->candidates = r.candidates;
     out->solved = r.solved;
     sn_vec_free(&r.kept);

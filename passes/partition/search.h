@@ -75,9 +75,10 @@ typedef struct sn_search_result {
     bool feasible;
     sn_candidate best;       // the one that misses the limit by least when nothing is feasible
     double lower_bound;      // of the step over all candidates
+    double least_step;       // of a candidate that fits, by the closed form: the best's, unless its replay is faster
     long candidates, solved; // looked at, and given exact stages
     int n_runners;
-    sn_candidate *runners; // in rising order, each of another outline than the best
+    sn_candidate *runners; // in rising order of the closed form, each of another outline than the best
     int n_alternatives;
     sn_alternative *alternatives;
 } sn_search_result;
