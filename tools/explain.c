@@ -4,34 +4,44 @@
 
 #include <stdio.h>
 
-static bool explain(const sn_options *options, sn_diags *diags) {
-    const char *path = options->arguments.data[0], *node = sn_options_text(options, "node", NULL);
-    json_t *plan = sn_plan_load(path, diags);
-    if (!plan) return false;
-    sn_plan checked;
+static void print_json(const json_t *json) {
+    json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    putchar('\n');
+}
+
+static void explain_node(const sn_options *options, const json_t *plan, const char *name, sn_diags *diags) {
+    json_t *node = sn_plan_find_node(plan, name, diags);
     sn_str text = {0};
-    bool good = sn_plan_from_json(plan, path, diags, &diags->arena, &checked);
-    if (good && node)
-        good = sn_plan_explain_node(plan, node, diags, &text);
-    else if (good)
-        good = sn_plan_explain(plan, path, diags, &text);
-    if (good && sn_options_has(options, "json") && !node) {
-        json_dumpf(json_object_get(plan, "explanation"), stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else if (good && node && sn_options_has(options, "json")) {
-        json_t *answer = json_pack("{s:s, s:s}", "node", node, "text", sn_str_text(&text));
-        json_dumpf(answer, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(answer);
-    } else if (good) {
+    if (node && sn_options_has(options, "json")) {
+        print_json(node);
+    } else if (node) {
+        sn_plan_explain_node(node, &text);
         fputs(sn_str_text(&text), stdout);
     }
     sn_str_free(&text);
-    json_decref(plan);
-    return good;
+    json_decref(node);
+}
+
+static void explain_plan(const sn_options *options, const json_t *plan, const char *path, sn_diags *diags) {
+    sn_str text = {0};
+    bool good = sn_plan_explain(plan, path, diags, &text);
+    if (good && sn_options_has(options, "json"))
+        print_json(json_object_get(plan, "explanation"));
+    else if (good)
+        fputs(sn_str_text(&text), stdout);
+    sn_str_free(&text);
 }
 
 int sn_cmd_explain(const sn_options *options, sn_diags *diags) {
-    (void)explain(options, diags);
+    const char *path = options->arguments.data[0], *node = sn_options_text(options, "node", NULL);
+    json_t *plan = sn_plan_load(path, diags);
+    sn_plan checked;
+    if (plan && sn_plan_from_json(plan, path, diags, &diags->arena, &checked)) {
+        if (node)
+            explain_node(options, plan, node, diags);
+        else
+            explain_plan(options, plan, path, diags);
+    }
+    json_decref(plan);
     return 0;
 }

@@ -18,8 +18,10 @@ void sn_plan_summary(const json_t *plan, sn_str *out);
 // What binds, runners-up, why not another axis size, what more would buy. False, with E0446, when the plan carries no
 // explanation.
 bool sn_plan_explain(const json_t *plan, const char *subject, sn_diags *diags, sn_str *out);
-// One ONNX node or parameter: its stage, its layout, how its block is cut. False with E0447 when it is not in the plan.
-bool sn_plan_explain_node(const json_t *plan, const char *name, sn_diags *diags, sn_str *out);
+// One ONNX node or parameter: its stage, its layout, how its block is cut and what that takes; a new reference. NULL
+// with E0447 when it is not in the plan. And the text of that.
+json_t *sn_plan_find_node(const json_t *plan, const char *name, sn_diags *diags);
+void sn_plan_explain_node(const json_t *node, sn_str *out);
 // The certificate that nothing fits (E0441): by how much the closest candidate misses, what takes the memory of its
 // fullest device, and of rematerialisation and ZeRO what each saves there, or would where --mesh rules it out.
 void sn_report_infeasible(const sn_search_request *request, const sn_search_result *result, sn_diags *diags);

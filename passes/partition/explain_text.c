@@ -245,37 +245,54 @@ static int stage_of(const json_t *x, int block) {
     return 0;
 }
 
-bool sn_plan_explain_node(const json_t *plan, const char *name, sn_diags *diags, sn_str *out) {
+static json_t *describe_node(const json_t *plan, const char *name, size_t b, const json_t *block) {
     const json_t *x = explanation_of(plan);
-    if (!check_explained(plan, name, diags)) return false;
+    int node = find_text(json_object_get(block, "nodes"), name);
+    int parameter = find_text(json_object_get(block, "parameters"), name);
+    if (node < 0 && parameter < 0) return NULL;
+    size_t kind = (size_t)json_integer_value(json_object_get(block, "class"));
+    const json_t *class = json_array_get(json_object_get(x, "classes"), kind);
+    const char *layout = json_string_value(json_object_get(json_object_get(plan, "layouts"), name));
+    const char *cut =
+        node < 0 ? NULL : json_string_value(json_array_get(json_object_get(class, "groups"), (size_t)node));
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:s?, s:s?, s:f, s:f, s:f}", "name", name, "kind",
+                     parameter >= 0 ? "parameter" : "node", "stage", stage_of(x, (int)b), "block", (int)b,
+                     "blocks_alike", json_integer_value(json_object_get(class, "count")), "layout", layout, "cut", cut,
+                     "block_forward_seconds", real(class, "forward_seconds"), "block_backward_seconds",
+                     real(class, "backward_seconds"), "block_communication_seconds",
+                     real(class, "communication_seconds"));
+}
+
+json_t *sn_plan_find_node(const json_t *plan, const char *name, sn_diags *diags) {
     size_t b;
     json_t *block;
-    json_array_foreach(json_object_get(x, "blocks"), b, block) {
-        int node = find_text(json_object_get(block, "nodes"), name);
-        int parameter = find_text(json_object_get(block, "parameters"), name);
-        if (node < 0 && parameter < 0) continue;
-        json_int_t kind = json_integer_value(json_object_get(block, "class"));
-        const json_t *class = json_array_get(json_object_get(x, "classes"), (size_t)kind);
-        const char *layout = json_string_value(json_object_get(json_object_get(plan, "layouts"), name));
-        sn_str_printf(out, "%s\n  stage %d, block %zu of the chain, one of %lld blocks of its structure\n", name,
-                      stage_of(x, (int)b), b, (long long)json_integer_value(json_object_get(class, "count")));
-        sn_str_printf(out, "  layout %s\n",
-                      layout           ? layout
-                      : parameter >= 0 ? "whole on each rank"
-                                       : "as its operands and readers give it");
-        if (node >= 0)
-            sn_str_printf(out, "  %s\n",
-                          json_string_value(json_array_get(json_object_get(class, "groups"), (size_t)node)));
-        sn_str_puts(out, "  its block takes ");
-        sn_str_seconds(out, real(class, "forward_seconds"));
-        sn_str_puts(out, " forwards and ");
-        sn_str_seconds(out, real(class, "backward_seconds"));
-        sn_str_puts(out, " backwards a micro-batch, of it ");
-        sn_str_seconds(out, real(class, "communication_seconds"));
-        sn_str_puts(out, " collectives\n");
-        return true;
+    if (!check_explained(plan, name, diags)) return NULL;
+    json_array_foreach(json_object_get(explanation_of(plan), "blocks"), b, block) {
+        json_t *found = describe_node(plan, name, b, block);
+        if (found) return found;
     }
     sn_error(diags, "E0447", name, "`sennit info` and the plan list the names",
              "the plan has no node or parameter '%s'", name);
-    return false;
+    return NULL;
+}
+
+void sn_plan_explain_node(const json_t *node, sn_str *out) {
+    const char *layout = text(node, "layout"), *cut = text(node, "cut");
+    bool parameter = strcmp(text(node, "kind"), "parameter") == 0;
+    sn_str_printf(out, "%s\n  stage %lld, block %lld of the chain, one of %lld blocks of its structure\n",
+                  text(node, "name"), (long long)json_integer_value(json_object_get(node, "stage")),
+                  (long long)json_integer_value(json_object_get(node, "block")),
+                  (long long)json_integer_value(json_object_get(node, "blocks_alike")));
+    sn_str_printf(out, "  layout %s\n",
+                  *layout     ? layout
+                  : parameter ? "whole on each rank"
+                              : "as its operands and readers give it");
+    if (*cut) sn_str_printf(out, "  %s\n", cut);
+    sn_str_puts(out, "  its block takes ");
+    sn_str_seconds(out, real(node, "block_forward_seconds"));
+    sn_str_puts(out, " forwards and ");
+    sn_str_seconds(out, real(node, "block_backward_seconds"));
+    sn_str_puts(out, " backwards a micro-batch, of it ");
+    sn_str_seconds(out, real(node, "block_communication_seconds"));
+    sn_str_puts(out, " collectives\n");
 }

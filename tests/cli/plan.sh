@@ -28,6 +28,11 @@ expect 0 'twice the memory' "$sennit" explain "$plan"
 expect 0 'tp=4: ' "$sennit" explain "$plan"
 expect 0 '"runners_up"' "$sennit" explain "$plan" --json
 expect 0 'stage [0-9]*, block' "$sennit" explain "$plan" --node lm.transformer.h.1.attn.c_attn.weight
+node=lm.transformer.h.1.attn.c_attn.weight
+for field in "\"name\": \"$node\"" '"kind": "parameter"' '"stage": [0-9]+' '"block": [0-9]+' '"layout": ("\{.*\}"|null)' \
+    '"block_forward_seconds": 0\.0'; do
+    expect 0 "^  $field,?\$" "$sennit" explain "$plan" --node $node --json
+done
 expect 1 'E0447.*no node or parameter' "$sennit" explain "$plan" --node nothing
 "$sennit" plan "$model" $options --cluster local:4 --batch 16 -o "$tree/again.json" >"$tree/output"
 sed '/search_seconds/d' "$plan" >"$tree/a" && sed '/search_seconds/d' "$tree/again.json" | cmp -s - "$tree/a" || {
