@@ -1,5 +1,6 @@
 #include "tools/training.h"
 
+#include "backend/package/lowered.h"
 #include "backend/package/package.h"
 #include "frontend/onnx.h"
 #include "passes/cost/cluster.h"
@@ -317,9 +318,11 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
                                .plugins = out->plugins,
                                .gpu = strcmp(sn_options_text(options, "target", "cpu"), "cpu") != 0};
     if (!run_passes(options, build, out->module, &context)) return false;
-    if (out->module->form == SN_FORM_SCHED) return true;
-    sn_warning(diags, "W0703", NULL, "leave --stop-after and --pass-limit out for a program",
-               "the passes ended before there was a program to run: nothing was compiled");
+    if (sn_module_is_lowered(out->module)) return true;
+    sn_warning(
+        diags, "W0703", NULL,
+        "leave --stop-after, --pass-limit and --passes out for a program; --dump-ir after-all shows the passes' work",
+        "the passes ended before there was a program to run: nothing was compiled");
     return false;
 }
 

@@ -35,6 +35,32 @@ expect 1 'E0202.*Gather: it looks up entry 64 of 64' "$sennit" compile "$chargpt
 expect 1 '^  help: with seq=65, batch=4, which --dim, --batch' "$sennit" compile "$chargpt" \
     --loss softmax_cross_entropy:logits,labels --batch 4 --dim seq=65 -o "$tree/x"
 
+# wherever the passes end, that is orderly: no program, a warning, and the text of what there is; or a whole program
+compile_gpt2() {
+    "$sennit" compile "$gpt2" --loss softmax_cross_entropy:logits,labels -o "$tree/x" "$@"
+}
+passes=$(compile_gpt2 --print-pipeline)
+count=$(echo "$passes" | wc -l)
+for mesh in dp=1 pp=2; do
+    for pass in $(echo "$passes" | sort -u); do
+        rm -rf "$tree"/x* "$tree/dumps"
+        expected=W0703
+        [ "$pass" = plan-memory ] && expected='^$'
+        expect 0 "$expected" sh -c 'echo; "$@"' - "$sennit" compile "$gpt2" --loss softmax_cross_entropy:logits,labels \
+            -o "$tree/x" --mesh $mesh --stop-after "$pass" --dump-ir "after=$pass" --dump-dir "$tree/dumps"
+        grep -q '^sennit 1 ' "$tree"/dumps/*-"$pass".sir || { echo "$pass: no text" >&2; failures=1; }
+        [ -e "$tree/x" ] && [ "$pass" != plan-memory ] && { echo "$pass: a program" >&2; failures=1; }
+    done
+done
+for limit in $(seq 1 $((count - 1))); do expect 0 W0703 compile_gpt2 --mesh pp=2 --pass-limit "$limit"; done
+# as it is where passes are left out
+without() { echo "$passes" | grep -v "^$1\$" | paste -sd,; }
+for pass in fuse plan-memory; do expect 0 W0703 compile_gpt2 --passes "$(without $pass)"; done
+for pass in $passes; do
+    compile_gpt2 --passes "$(without "$pass")" >"$tree/output" 2>&1
+    [ $? -le 1 ] || { echo "without $pass: $(cat "$tree/output")" >&2; failures=1; }
+done
+
 # every command that the help lists has a help of its own, with status 0
 for command in $("$sennit" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
     expect 0 "^sennit $command" "$sennit" "$command" --help
