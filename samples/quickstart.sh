@@ -6,7 +6,8 @@
 #   samples/quickstart.sh --full    2,000 steps
 #   samples/quickstart.sh --ranks N
 #
-# What it leaves: out/chargpt with the executable, plan.json, report.html, the loss log and the last checkpoint.
+# What it leaves in out/chargpt: the executable chargpt, chargpt.d with plan.json, report.html and schedule.json, the loss
+# log run.jsonl, the last checkpoint, and the tokens.
 set -eu
 cd "$(dirname "$0")/.."
 
