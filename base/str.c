@@ -98,6 +98,14 @@ void sn_str_seconds(sn_str *str, double seconds) {
         sn_str_printf(str, "%.1f us", 1e6 * seconds);
 }
 
+void sn_str_align(sn_str *str, size_t from, int width) {
+    int length = (int)(str->length - from);
+    if (length >= width) return;
+    sn_str_printf(str, "%*s", width - length, "");
+    memmove(str->data + from + (width - length), str->data + from, (size_t)length);
+    memset(str->data + from, ' ', (size_t)(width - length));
+}
+
 const char *sn_str_text(const sn_str *str) {
     return str->data ? str->data : "";
 }

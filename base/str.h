@@ -23,6 +23,8 @@ void sn_str_number(sn_str *str, double value, bool single);
 // A quantity for people, in the unit that suits it: "1.4 GiB", "12 KiB"; "3.2 s", "41.7 ms", "0.82 us".
 void sn_str_bytes(sn_str *str, double bytes);
 void sn_str_seconds(sn_str *str, double seconds);
+// Puts blanks before what was added from byte `from` on, so that it ends a column of this width.
+void sn_str_align(sn_str *str, size_t from, int width);
 const char *sn_str_text(const sn_str *str); // never NULL
 void sn_str_clear(sn_str *str);             // keeps the memory
 void sn_str_free(sn_str *str);

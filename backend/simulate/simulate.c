@@ -139,12 +139,9 @@ json_t *sn_simulation_to_json(const sn_simulation *simulation) {
 }
 
 static void print_seconds(sn_str *out, int width, double seconds) {
-    if (seconds >= 1)
-        sn_str_printf(out, "%*.3f s ", width - 3, seconds);
-    else if (seconds >= 1e-3 || !(seconds > 0))
-        sn_str_printf(out, "%*.2f ms", width - 3, 1e3 * seconds);
-    else
-        sn_str_printf(out, "%*.1f us", width - 3, 1e6 * seconds);
+    size_t from = out->length;
+    sn_str_seconds(out, seconds);
+    sn_str_align(out, from, width);
 }
 
 static void print_class(const sn_simulation *simulation, size_t rank_class, sn_str *out) {
@@ -156,7 +153,10 @@ static void print_class(const sn_simulation *simulation, size_t rank_class, sn_s
     print_seconds(out, 14, mean.communication);
     print_seconds(out, 12, mean.waiting);
     for (int p = 0; p < SN_PHASE_COUNT; p++) print_seconds(out, 12, mean.phase[p][0] + mean.phase[p][1]);
-    sn_str_printf(out, " %9.1f MiB\n", (double)s->arena_bytes / (1 << 20));
+    size_t from = out->length;
+    sn_str_bytes(out, (double)s->arena_bytes);
+    sn_str_align(out, from, 14);
+    sn_str_putc(out, '\n');
 }
 
 void sn_simulation_print(const sn_simulation *simulation, sn_str *out) {
@@ -165,9 +165,10 @@ void sn_simulation_print(const sn_simulation *simulation, sn_str *out) {
     int64_t ranks = simulation->schedules->classes.items[0].ranks;
     sn_str_puts(out, "step ");
     print_seconds(out, 0, replay->seconds + simulation->outside);
-    sn_str_printf(out,
-                  " on %" PRId64 " ranks: %.1f %% bubble, %.1f %% exposed communication, at most %.1f MiB a rank\n",
-                  ranks, 100 * t.bubble, 100 * t.communication, (double)t.memory / (1 << 20));
+    sn_str_printf(out, " on %" PRId64 " rank%s: %.1f %% bubble, %.1f %% exposed communication, at most ", ranks,
+                  ranks == 1 ? "" : "s", 100 * t.bubble, 100 * t.communication);
+    sn_str_bytes(out, (double)t.memory);
+    sn_str_puts(out, " a rank\n");
     if (!replay->whole) sn_str_puts(out, "replayed: one rank of each class, the others do the same\n");
     sn_str_printf(out, "  %5s %6s %12s%14s%12s%12s%12s%12s %13s\n", "class", "ranks", "compute", "communication",
                   "waiting", "forward", "backward", "update", "memory");

@@ -48,18 +48,36 @@ static const struct unit *table_unit(const json_t *stages) {
     return &units[unit];
 }
 
-static void put_stage(const json_t *x, size_t index, const struct unit *unit, sn_str *out) {
-    const json_t *stage = json_array_get(json_object_get(x, "stages"), index);
-    const json_t *blocks = json_object_get(stage, "blocks"), *memory = json_object_get(stage, "memory");
-    bool binding = (json_int_t)index == json_integer_value(json_object_get(x, "binding_stage"));
-    sn_str_printf(out, "  %4zu  %3lld-%-3lld  %-9s ", index, (long long)json_integer_value(json_array_get(blocks, 0)),
-                  (long long)json_integer_value(json_array_get(blocks, 1)) - 1, text(stage, "remat"));
-    sn_str_printf(out, "%10.2f ms", 1e3 * stage_seconds(stage));
-    for (int i = 0; i < CLASSES; i++) sn_str_printf(out, " %7.2f", real(memory, classes[i]) / unit->bytes);
-    sn_str_printf(out, " %8.2f%s\n", total_of(memory) / unit->bytes, binding ? "  <- longest" : "");
+// Stages of a pipeline rank, one after the other on it: s, s + pp, … (chunks).
+static size_t pipeline_ranks(const json_t *plan) {
+    json_int_t pp = json_integer_value(json_object_get(json_object_get(plan, "mesh"), "pp"));
+    return pp > 0 ? (size_t)pp : 1;
 }
 
-static void put_stages(const json_t *x, sn_str *out) {
+static size_t binding_rank(const json_t *plan) {
+    return (size_t)json_integer_value(json_object_get(explanation_of(plan), "binding_stage")) % pipeline_ranks(plan);
+}
+
+static void put_stage(const json_t *plan, size_t index, const struct unit *unit, sn_str *out) {
+    const json_t *x = explanation_of(plan);
+    const json_t *stage = json_array_get(json_object_get(x, "stages"), index);
+    const json_t *blocks = json_object_get(stage, "blocks"), *memory = json_object_get(stage, "memory");
+    size_t pp = pipeline_ranks(plan);
+    bool binding = index % pp == binding_rank(plan), chunked = json_array_size(json_object_get(x, "stages")) > pp;
+    sn_str_printf(out, "  %4zu  %3lld-%-3lld  %-9s ", index, (long long)json_integer_value(json_array_get(blocks, 0)),
+                  (long long)json_integer_value(json_array_get(blocks, 1)) - 1, text(stage, "remat"));
+    size_t from = out->length;
+    sn_str_seconds(out, stage_seconds(stage));
+    sn_str_align(out, from, 13);
+    for (int i = 0; i < CLASSES; i++) sn_str_printf(out, " %7.2f", real(memory, classes[i]) / unit->bytes);
+    sn_str_printf(out, " %8.2f%s\n", total_of(memory) / unit->bytes,
+                  !binding  ? ""
+                  : chunked ? "  <- longest rank"
+                            : "  <- longest");
+}
+
+static void put_stages(const json_t *plan, sn_str *out) {
+    const json_t *x = explanation_of(plan);
     size_t count = json_array_size(json_object_get(x, "stages")), binding = 0;
     binding = (size_t)json_integer_value(json_object_get(x, "binding_stage"));
     const struct unit *unit = table_unit(json_object_get(x, "stages"));
@@ -69,7 +87,7 @@ static void put_stages(const json_t *x, sn_str *out) {
     for (size_t i = 0; i < count; i++) {
         bool shown = count <= MOST_STAGES_SHOWN || i < 3 || i + 2 >= count || i == binding;
         if (shown)
-            put_stage(x, i, unit, out);
+            put_stage(plan, i, unit, out);
         else if (i == 3)
             sn_str_printf(out, "   ...  (%zu stages in all)\n", count);
     }
@@ -86,7 +104,12 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
     sn_str_seconds(out, step);
     sn_str_puts(out, ": pipeline ");
     sn_str_seconds(out, real(x, "pipeline_seconds"));
-    sn_str_puts(out, ", gradients and parameters over dp ");
+    if (real(x, "moved_seconds") > 0) {
+        sn_str_puts(out, " (of it parameters and gradients over dp ");
+        sn_str_seconds(out, real(x, "moved_seconds"));
+        sn_str_puts(out, ")");
+    }
+    sn_str_puts(out, ", gradients and parameters over dp once a step ");
     sn_str_seconds(out, real(x, "sync_seconds"));
     sn_str_puts(out, ", update ");
     sn_str_seconds(out, real(x, "update_seconds"));
@@ -108,27 +131,36 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
     sn_str_puts(out, " of ");
     sn_str_bytes(out, real(x, "device_bytes"));
     sn_str_puts(out, "\n");
-    put_stages(x, out);
+    put_stages(plan, out);
 }
 
-static void put_binding(const json_t *x, sn_str *out) {
-    size_t index = (size_t)json_integer_value(json_object_get(x, "binding_stage"));
-    const json_t *stage = json_array_get(json_object_get(x, "stages"), index);
-    const json_t *devices = json_object_get(stage, "devices");
-    double seconds = stage_seconds(stage);
-    sn_str_printf(out, "What binds\n  stage %zu", index);
+static void put_binding(const json_t *plan, sn_str *out) {
+    const json_t *x = explanation_of(plan), *stages = json_object_get(x, "stages"), *devices = NULL;
+    size_t pp = pipeline_ranks(plan), count = json_array_size(stages);
+    double seconds = 0, communication = 0, again = 0;
+    sn_str_printf(out, "What binds\n  stage%s", count > pp ? "s" : "");
+    for (size_t i = binding_rank(plan); i < count; i += pp) {
+        const json_t *stage = json_array_get(stages, i);
+        sn_str_printf(out, "%s %zu", i >= pp ? "," : "", i);
+        seconds += stage_seconds(stage);
+        communication += real(stage, "communication_seconds");
+        again += real(stage, "rematerialisation_seconds");
+        devices = json_object_get(stage, "devices");
+    }
     if (devices)
         sn_str_printf(out, ", devices %lld to %lld", (long long)json_integer_value(json_array_get(devices, 0)),
                       (long long)json_integer_value(json_array_get(devices, 1)));
     sn_str_puts(out, ": ");
     sn_str_seconds(out, seconds);
     sn_str_printf(out, " a micro-batch, %.0f %% of it communication, %.0f %% computed again\n",
-                  100 * real(stage, "communication_seconds") / fmax(seconds, 1e-30),
-                  100 * real(stage, "rematerialisation_seconds") / fmax(seconds, 1e-30));
+                  100 * communication / fmax(seconds, 1e-30), 100 * again / fmax(seconds, 1e-30));
     double step = fmax(real(x, "step_seconds"), 1e-30);
-    sn_str_printf(out, "  the step: %.0f %% pipeline, %.0f %% gradients and parameters over dp, %.0f %% update\n",
-                  100 * real(x, "pipeline_seconds") / step, 100 * real(x, "sync_seconds") / step,
-                  100 * real(x, "update_seconds") / step);
+    sn_str_printf(out, "  the step: %.0f %% pipeline", 100 * real(x, "pipeline_seconds") / step);
+    if (real(x, "moved_seconds") > 0)
+        sn_str_printf(out, " (%.0f %% parameters and gradients over dp, with each micro-batch)",
+                      100 * real(x, "moved_seconds") / step);
+    sn_str_printf(out, ", %.0f %% gradients and parameters over dp once a step, %.0f %% update\n",
+                  100 * real(x, "sync_seconds") / step, 100 * real(x, "update_seconds") / step);
 }
 
 // Replays compare with the plan's replay, closed forms with the least of them.
@@ -217,7 +249,7 @@ bool sn_plan_explain(const json_t *plan, const char *subject, sn_diags *diags, s
     const json_t *x = explanation_of(plan);
     if (!check_explained(plan, subject, diags)) return false;
     sn_plan_summary(plan, out);
-    put_binding(x, out);
+    put_binding(plan, out);
     put_runners(x, out);
     put_alternatives(x, out);
     put_more(x, out);

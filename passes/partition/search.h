@@ -32,6 +32,7 @@ typedef struct sn_candidate {
     bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
     double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP
     double pipeline, sync, update; // seconds of the step's parts
+    double moved;                  // of the pipeline's seconds, those that move parameters and gradients over dp
     double crowded;                // seconds that the ranks' work takes on the cores that they share; 0: none are
     double replayed;               // seconds of the step, its pipeline replayed (rescore.h); 0 when it was not
     double bound;                  // no cut into stages makes this candidate faster

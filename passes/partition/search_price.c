@@ -180,7 +180,12 @@ typedef struct rank_sums {
     double seconds;          // of a micro-batch
     double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
     double update, clear, least_update, least_clear, sync, optimizer, whole;
+    double moved; // seconds of a micro-batch that move parameters and gradients: ZeRO-2 and ZeRO-3
 } rank_sums;
+
+static double moved_seconds(const sn_stage_context *x, int k) {
+    return x->moves ? x->moves[k].forward + x->moves[k].backward_input + x->moves[k].backward_weight : 0;
+}
 
 static void add_once(const sn_search *s, const sn_stage_context *x, int first, int end, rank_sums *rank) {
     int n = s->request.blocks->n_classes;
@@ -192,6 +197,7 @@ static void add_once(const sn_search *s, const sn_stage_context *x, int first, i
         rank->clear += count * costs[k].clear;
         rank->least_update += count * costs[k].least_update;
         rank->least_clear += count * costs[k].least_clear;
+        rank->moved += count * moved_seconds(x, k);
         rank->optimizer += count * costs[k].optimizer;
         rank->whole += x->moves ? count * x->moves[k].whole_optimizer : 0;
         rank->sync += count * (costs[k].reduce + (x->moves ? x->moves[k].once : 0));
@@ -345,6 +351,7 @@ static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x
         double update = update_seconds(c, &ranks[i]), sync = ranks[i].sync + x->once, seconds = sync + update;
         c->sync = fmax(c->sync, sync);
         c->update = fmax(c->update, update);
+        c->moved = fmax(c->moved, c->microbatches * ranks[i].moved);
         longest = fmax(longest, seconds);
         *work += ranks_at_once(s, c) * (c->microbatches * ranks[i].seconds + seconds);
     }
@@ -356,7 +363,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     rank_sums *ranks = sn_alloc((size_t)c->pp * sizeof *ranks);
     stage_choice *choices = choose_stages(x, cut);
     double work = 0;
-    c->memory = c->excess = c->sync = c->update = 0;
+    c->memory = c->excess = c->sync = c->update = c->moved = 0;
     for (int i = 0; i < x->stages; i++) {
         const stage_choice *choice = &choices[i % c->pp * c->chunks + i / c->pp];
         rank_sums *rank = &ranks[i % c->pp];
@@ -376,10 +383,6 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     c->stages = stages;
     sn_free(ranks);
     sn_free(choices);
-}
-
-static double moved_seconds(const sn_stage_context *x, int k) {
-    return x->moves ? x->moves[k].forward + x->moves[k].backward_input + x->moves[k].backward_weight : 0;
 }
 
 sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {

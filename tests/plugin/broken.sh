@@ -76,4 +76,8 @@ done
 "$sennit" simulate "$tree/plan.json" --plugin "$tree/COSTSENNIT_MAX_SECONDS.so" >"$tree/out" 2>"$tree/err"
 code=$?
 [ $code -eq 0 ] || fail 'a plug-in that is named twice'
+# It names them so that the plan works from any folder.
+(cd "$tree" && plan COST0.so && cd / && exec "$sennit" simulate "$tree/plan.json") >"$tree/out" 2>"$tree/err"
+code=$?
+[ $code -eq 0 ] || fail 'a plug-in by a relative path'
 exit $status
