@@ -28,10 +28,18 @@ static void add_mpirun(words *line, const char *ranks) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 }
 
-static sn_status wait_for(pid_t child, int *exit_status) {
+// Of several ranks mpirun says how one was killed.
+static void report_killed(int number) {
+    fprintf(stderr, "error[E0717]: the run was ended by signal %d (%s)\n  help: %s\n", number, strsignal(number),
+            number == SIGKILL ? "was memory short? A smaller batch, or more ranks, need less of it"
+                              : "this is a bug of the compiler: please report it with the command line");
+}
+
+static sn_status wait_for(pid_t child, bool alone, int *exit_status) {
     int state;
     while (waitpid(child, &state, 0) < 0)
         if (errno != EINTR) return sn_status_errno("cannot wait for the training run");
+    if (alone && WIFSIGNALED(state)) report_killed(WTERMSIG(state));
     *exit_status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
     if (*exit_status >= 128) *exit_status = 1; // a rank was killed: mpirun says how, we that the run failed
     return SN_OK;
@@ -99,7 +107,7 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     sigprocmask(SIG_SETMASK, &before, NULL);
     sn_status status = failed ? sn_status_make("cannot start '%s': %s%s", line.data[0], strerror(failed),
                                                ranks > 1 ? " (ranks need mpirun: apt-get install openmpi-bin)" : "")
-                              : wait_for(running, exit_status);
+                              : wait_for(running, ranks == 1, exit_status);
     if (stopped_by) *exit_status = 128 + stopped_by;
     sigaction(SIGINT, &interrupt, NULL);
     sigaction(SIGTERM, &terminate, NULL);
