@@ -853,7 +853,8 @@ sn_module *sn_parse_file(const char *path, sn_diags *diags) {
     sn_mapped_file file;
     sn_status status = sn_file_map(path, &file);
     if (status) {
-        sn_error(diags, "E0801", path, "the grammar is in docs/ir.md", "%s", sn_status_message(status));
+        sn_error(diags, "E0801", path, "is the path right? `--dump-ir after-all` writes such files", "%s",
+                 sn_status_message(status));
         sn_status_free(status);
         return NULL;
     }

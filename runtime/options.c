@@ -111,10 +111,13 @@ sn_status sn_run_options_parse(sn_run_options *options, int argc, char **argv) {
     return SN_OK;
 }
 
+enum { MOST_THREADS = 4096 }; // of a rank: more than any machine has cores for
+
 sn_status sn_run_options_check(const sn_run_options *options) {
     if (!options->data) return sn_status_make("--data is missing: a folder with one .npy per input, or a token file");
     if (!options->steps && !options->output) return sn_status_make("--steps is missing: the steps to train, 1 or more");
     if (options->token_bytes != 2 && options->token_bytes != 4) return sn_status_make("--token-bytes is 2 or 4");
+    if (options->threads > MOST_THREADS) return sn_status_make("--threads is at most %d", MOST_THREADS);
     if (options->eval_every && !options->eval_data) return sn_status_make("--eval-every needs --eval-data");
     if (options->checkpoint_every && !options->checkpoint)
         return sn_status_make("--checkpoint-every needs --checkpoint DIR");

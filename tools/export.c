@@ -52,9 +52,8 @@ static sn_onnx_replacement *replacements(const sn_onnx_info *info, const sn_safe
     return list;
 }
 
-static void fail(sn_diags *diags, sn_status status) {
-    sn_error(diags, "E0710", NULL, "check the path, its permissions and the free space", "%s",
-             sn_status_message(status));
+static void fail(sn_diags *diags, const char *subject, const char *help, sn_status status) {
+    sn_error(diags, "E0710", subject, help, "%s", sn_status_message(status));
     sn_status_free(status);
 }
 
@@ -77,7 +76,7 @@ static void export_open(const sn_options *options, const sn_safetensors *checkpo
     sn_onnx_replacement *list = replacements(sn_onnx_info_of(model), checkpoint, diags);
     sn_status status = SN_OK;
     if (diags->errors == errors) status = sn_onnx_export(model, (int)checkpoint->tensors.count, list, output);
-    if (status) fail(diags, status);
+    if (status) fail(diags, output, "check the path, its permissions and the free space", status);
     sn_onnx_close(model);
 }
 
@@ -92,7 +91,8 @@ static void export_checkpoint(const sn_options *options, sn_diags *diags) {
     sn_status status = find_checkpoint(options->arguments.data[0], &diags->arena, &path);
     if (!status) status = sn_safetensors_open(path, &checkpoint);
     if (status) {
-        fail(diags, status);
+        fail(diags, options->arguments.data[0],
+             "give the folder that --checkpoint of a run wrote, or one of the checkpoints in it", status);
         return;
     }
     export_open(options, &checkpoint, output, diags);

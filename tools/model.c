@@ -19,16 +19,8 @@ static void bind_symbol(bindings *list, sn_arena *arena, const char *symbol, int
     if (!find_binding(list, symbol)) sn_vec_push(list, (sn_onnx_binding){sn_arena_strdup(arena, symbol), size});
 }
 
-static bool is_model_symbol(const sn_onnx_info *info, const char *name) {
-    for (size_t i = 0; i < info->n_inputs; i++)
-        for (int d = 0; d < info->inputs[i].rank; d++)
-            if (info->inputs[i].dim[d].size < 0 && strcmp(info->inputs[i].dim[d].symbol, name) == 0) return true;
-    return false;
-}
-
 // --dim NAME=N, as often as given.
-static void bind_given(const sn_onnx_info *info, const sn_options *options, sn_diags *diags, sn_arena *arena,
-                       bindings *list) {
+static void bind_given(const sn_options *options, sn_diags *diags, sn_arena *arena, bindings *list) {
     const char *text;
     for (size_t i = 0; (text = sn_options_item(options, "dim", i)); i++) {
         const char *equals = strchr(text, '=');
@@ -40,9 +32,6 @@ static void bind_given(const sn_onnx_info *info, const sn_options *options, sn_d
         }
         char *name = sn_arena_strdup(arena, text);
         name[equals - text] = 0;
-        if (!is_model_symbol(info, name))
-            sn_warning(diags, "W0209", info->path, "`sennit info` shows the model's dims",
-                       "--dim %s: no input has a symbolic dim of that name", name);
         bind_symbol(list, arena, name, size);
     }
 }
@@ -86,9 +75,20 @@ static int64_t find_batch(const sn_onnx_info *info, const bindings *list) {
     return 0;
 }
 
+static const char *batch_symbol(const sn_onnx_info *info) {
+    for (size_t i = 0; i < info->n_inputs; i++)
+        if (info->inputs[i].rank > 0) return info->inputs[i].dim[0].size < 0 ? info->inputs[i].dim[0].symbol : NULL;
+    return NULL;
+}
+
 static void report_batch(sn_model_source *source, const char *path, int parts, int64_t asked, sn_diags *diags) {
     int64_t fixed = source->fixed_batch;
-    if (parts > 1)
+    const char *symbol = batch_symbol(sn_onnx_info_of(source->model));
+    if (symbol)
+        sn_error(diags, "E0212", "--batch",
+                 "leave one of them out; --batch counts all micro-batches of an update, --dim one",
+                 "--batch %" PRId64 " and --dim %s=%" PRId64 " contradict each other", asked * parts, symbol, fixed);
+    else if (parts > 1)
         sn_error(diags, "E0212", path,
                  sn_arena_printf(&source->arena,
                                  "--batch %" PRId64 " trains with %d of these, or export the model with a symbolic "
@@ -113,7 +113,7 @@ bool sn_model_source_open(const char *path, const sn_options *options, const cha
     int64_t asked = sn_options_int(options, "batch", 0);
     if (planning) parts = 1;
     asked /= parts;
-    bind_given(info, options, diags, &out->arena, &list);
+    bind_given(options, diags, &out->arena, &list);
     out->fixed_batch = find_batch(info, &list);
     bind_batch(info, asked ? asked : batch, &out->arena, &list);
     if (is_folder(data)) bind_data(info, data, &out->arena, &list);

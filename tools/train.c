@@ -8,8 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-// What is wrong with the run is said before anything is compiled for it.
-static bool check_run(const sn_options *options, sn_diags *diags) {
+// What is wrong with the run is said before anything is compiled for it. *is_lost: it leaves nothing, and no one
+// watches.
+static bool check_run(const sn_options *options, sn_diags *diags, bool *is_lost) {
     sn_run_options run;
     sn_run_options_init(&run);
     sn_status status = SN_OK;
@@ -24,9 +25,7 @@ static bool check_run(const sn_options *options, sn_diags *diags) {
                 sn_status_message(status));
     bool good = !status, looks = run.profile || run.trace;
     sn_status_free(status);
-    if (good && !run.checkpoint && !run.log && !run.save_gradients && !looks && !isatty(STDOUT_FILENO))
-        sn_warning(diags, "W0704", NULL, "--checkpoint DIR keeps them, --log FILE keeps the losses",
-                   "nothing of this run is kept: neither the trained weights nor the losses");
+    *is_lost = !run.checkpoint && !run.log && !run.save_gradients && !looks && !isatty(STDOUT_FILENO);
     return good;
 }
 
@@ -34,11 +33,15 @@ static bool check_run(const sn_options *options, sn_diags *diags) {
 int sn_cmd_train(const sn_options *options, sn_diags *diags) {
     int exit_status = 0, ranks = sn_train_ranks(options, diags);
     if (!ranks) return 1;
-    if (!check_run(options, diags)) return 2;
+    bool is_lost;
+    if (!check_run(options, diags, &is_lost)) return 2;
     const char *output = sn_options_text(options, "output", NULL), *folder = NULL;
     if (!output && !(folder = sn_workplace_make(diags))) return 1;
     sn_train_build build = {.output = output ? output : sn_arena_printf(&diags->arena, "%s/train", folder)};
     if (sn_train_compile(options, &build, diags)) {
+        if (is_lost)
+            sn_warning(diags, "W0704", NULL, "--checkpoint DIR keeps them, --log FILE keeps the losses",
+                       "nothing of this run is kept: neither the trained weights nor the losses");
         sn_diags_print(diags, 0, sn_options_has(options, "remarks"), stderr);
         diags->count = 0; // what has been printed
         const char *const *arguments = sn_train_run_arguments(options, &diags->arena);

@@ -59,11 +59,26 @@ static bool load_plan(const char *path, sn_diags *diags, sn_arena *arena, sn_pla
     return good;
 }
 
+// A plan for a cluster uses all its devices.
+static bool check_cluster_ranks(const sn_options *options, sn_diags *diags) {
+    sn_cluster cluster;
+    const char *name = sn_options_text(options, "cluster", NULL);
+    if (!sn_options_has(options, "ranks")) return true;
+    if (!sn_cluster_load(name, diags, &cluster)) return false;
+    int64_t devices = sn_cluster_devices(&cluster);
+    if (devices == sn_options_int(options, "ranks", 1)) return true;
+    sn_error(diags, "E0406", name, "leave --ranks out, or name a cluster of as many devices",
+             "--ranks %" PRId64 ": the cluster has %" PRId64 " devices, and each gets a rank",
+             sn_options_int(options, "ranks", 1), devices);
+    return false;
+}
+
 // --plan, else the best one for --cluster (within --mesh), else --mesh, else data parallelism over --ranks.
 static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *arena, sn_plan *out) {
     const char *path = sn_options_text(options, "plan", NULL), *outline = sn_options_text(options, "mesh", NULL);
     int accumulate = (int)sn_options_int(options, "accumulate", 0);
-    if (!path && sn_options_has(options, "cluster")) return sn_planning_find(options, diags, arena, out);
+    if (!path && sn_options_has(options, "cluster"))
+        return check_cluster_ranks(options, diags) && sn_planning_find(options, diags, arena, out);
     if (!path && !outline) {
         *out = sn_plan_data_parallel((int)sn_options_int(options, "ranks", 1), accumulate ? accumulate : 1);
         return true;
@@ -80,7 +95,8 @@ static bool read_plan(const sn_options *options, sn_diags *diags, sn_arena *aren
         sn_error(diags, "E0444", subject, "leave --batch out, or plan again",
                  "the plan was made for a batch of %" PRId64, out->batch);
     } else if (sn_options_has(options, "ranks") && sn_options_int(options, "ranks", 1) != ranks) {
-        sn_error(diags, "E0406", subject, "leave --ranks out", "the plan is for %d ranks", ranks);
+        sn_error(diags, "E0406", subject, "leave --ranks out, or make the sizes of the axes multiply to it",
+                 "%s is for %d ranks, --ranks says %" PRId64, option, ranks, sn_options_int(options, "ranks", 1));
     } else if (accumulate && accumulate != out->microbatches) {
         sn_error(diags, "E0452", "--accumulate", "leave --accumulate out; a plan's micro-batches share --batch",
                  "%s says %d micro-batches", option, out->microbatches);
@@ -307,9 +323,9 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
     const char *data = sn_options_text(options, "data", NULL);
     if (!sn_model_source_open(model, options, data, batch, build->shapes_alone ? 0 : parts, mode, diags, &out->source))
         return false;
-    if (!build->inference && !check_batch(options, out, parts, diags)) return false;
     out->module = sn_onnx_import(out->source.model, &out->source.import, diags);
     if (!out->module || !check_model(plan, out->module, model, diags)) return false;
+    if (!build->inference && !check_batch(options, out, parts, diags)) return false;
     if (!build->inference) sn_onnx_check_training(out->source.model, out->module, mode, diags);
     out->model_hash = sn_model_hash(out->module);
     sn_pass_context context = {.diags = diags,

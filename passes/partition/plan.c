@@ -1,6 +1,7 @@
 #include "passes/partition/plan.h"
 
 #include "base/map.h"
+#include "base/options.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -78,6 +79,9 @@ static bool check(const sn_plan *plan, const char *subject, sn_diags *diags) {
 // What is wrong with the axis, or NULL: it was added.
 static const char *add_axis(sn_mesh *mesh, const char *name, int64_t size) {
     static const char neither[] = "is no axis size and no setting";
+    static const char *const options[] = {"ranks", "batch", "accumulate"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (strcmp(name, options[i]) == 0) return "is no part of a mesh but an option of its own, written --NAME N";
     if (!*name || strlen(name) >= sizeof mesh->name[0] || size < 1) return neither;
     for (const char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '_') return neither;
@@ -122,6 +126,36 @@ static bool set_word(sn_plan *plan, const char *key, const char *value, int64_t 
     return *known = false;
 }
 
+// Any name may be an axis, so a misspelt setting would be one. NULL where the word resembles none.
+static const char *resembled(const char *word, const char *const *names, size_t n) {
+    sn_suggestion close = {0};
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(word, names[i]) == 0) return NULL;
+    for (size_t i = 0; i < n; i++) sn_suggest(&close, word, names[i]);
+    size_t most = strlen(word) > 3 ? strlen(word) / 3 : 1;
+    return strlen(word) > 1 && close.best && close.distance <= most ? close.best : NULL;
+}
+
+static const char *resembled_setting(const char *word) {
+    static const char *const settings[] = {"microbatches", "schedule", "chunks", "zero", "remat"};
+    return resembled(word, settings, sizeof settings / sizeof *settings);
+}
+
+// tp1 and tp_q are names that people give; tpp and TP are hardly.
+static void warn_of_axis(const char *name, sn_diags *diags) {
+    static const char *const axes[] = {"dp", "tp", "pp", "cp", "ep"};
+    char lower[sizeof((sn_mesh *)0)->name[0]] = "";
+    for (size_t i = 0; name[i]; i++) lower[i] = (char)tolower((unsigned char)name[i]);
+    const char *axis = resembled(name, axes, sizeof axes / sizeof *axes);
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (strcmp(lower, axes[i]) == 0 && strcmp(name, axes[i]) != 0) axis = axes[i];
+    if (axis && !isdigit((unsigned char)name[strlen(name) - 1]))
+        sn_warning(diags, "W0407", "--mesh",
+                   sn_arena_printf(&diags->arena,
+                                   "did you mean %s? Else a name that resembles none of dp, tp, pp, cp, ep", axis),
+                   "'%s' is taken for the name of an axis that cuts weights", name);
+}
+
 bool sn_plan_from_outline(const char *text, sn_diags *diags, sn_plan *out) {
     static const char help[] = "write it as pp=2,dp=2,tp=2,microbatches=4,schedule=1f1b|gpipe|interleaved|zero-bubble,"
                                "chunks=1,zero=0..3,remat=none|selective|full";
@@ -135,9 +169,16 @@ bool sn_plan_from_outline(const char *text, sn_diags *diags, sn_plan *out) {
         if (!value || !*value || *end) number = -1;
         bool known = false;
         good = value && set_word(&plan, item, value, number, &known);
-        const char *problem = good ? NULL : "is no axis size and no setting";
-        if (value && !known) problem = add_axis(&plan.mesh, item, number);
+        const char *problem = good    ? NULL
+                              : known ? "names a value that it cannot have"
+                                      : "is no axis size and no setting";
+        const char *setting = value && !known ? resembled_setting(item) : NULL;
+        if (setting)
+            problem = sn_arena_printf(&diags->arena, "is no setting; did you mean %s?", setting);
+        else if (value && !known)
+            problem = add_axis(&plan.mesh, item, number);
         good = !problem;
+        if (good && !known) warn_of_axis(item, diags);
         if (!good)
             sn_error(diags, "E0407", "--mesh", help, "'%s%s%s' %s", item, value ? "=" : "", value ? value : "",
                      problem);

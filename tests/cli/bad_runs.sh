@@ -61,6 +61,11 @@ expect 1 'E0503.*source' "$sennit" compile "$models/gpt2/dynamo-20-raw.onnx" --l
 train 1 'E0821' --data data --plugin absent.so
 train 1 'E0405.*read: unable to open' --data data --plan absent.json
 train 1 'softmax_cross_entropy:LOGITS' --data data --loss foo:logits,labels
+train 1 'E0604' --data data --eval-data nowhere
+train 1 'help: .*--eval-data' --data data --eval-data nowhere
+train 2 'threads is at most' --data data --threads 100000
+expect 1 'E0710.*nowhere' "$sennit" export nowhere -o out.onnx
+expect 1 'help: give the folder that --checkpoint' "$sennit" export nowhere -o out.onnx
 train 2 'data is missing' --steps 3                  # no data at all
 
 # Where nothing can be written, nothing is left.
@@ -93,6 +98,20 @@ echo >>model.onnx
 expect 1 "error\[E0716\].*'.*/model.onnx' has changed" ./program --data data --steps 1
 head -c 1000000 program >half && chmod +x half
 expect 1 'error\[E0716\].*no training program' ./half --data data --steps 1
+
+# A rank that is killed alone: mpirun is not there to say it.
+mkdir temporary
+TMPDIR=$tree/temporary "$sennit" train "$models/gpt2/dynamo-20-raw.onnx" --loss $loss --data data --steps 100000000 --log killed \
+    --quiet >killed.out 2>&1 &
+command=$!
+for _ in $(seq 300); do [ -s killed ] && break || sleep 0.1; done
+kill -KILL "$(cat /proc/$command/task/$command/children)"
+code=0
+wait $command || code=$?
+[ $code = 1 ] && grep -q 'error\[E0717\].*ended by signal 9' killed.out || {
+    echo "$0: a killed run: status $code: $(cat killed.out)" >&2
+    failures=1
+}
 
 # A checkpoint of another model, and one that is no checkpoint.
 train_well --checkpoint saved

@@ -32,6 +32,10 @@ never W0708 "$sennit" info "$gpt2" --loss softmax_cross_entropy:logits,labels
 chargpt=$(dirname "$0")/../../samples/chargpt/model.onnx
 expect 1 'E0202.*Gather: it looks up entry 64 of 64' "$sennit" compile "$chargpt" --loss softmax_cross_entropy:logits,labels \
     --batch 4 --dim seq=65 -o "$tree/x"
+expect 1 'E0212.*--batch 4 and --dim batch=8 contradict' "$sennit" compile "$chargpt" --loss softmax_cross_entropy:logits,labels \
+    --batch 4 --dim batch=8 --dim seq=16 -o "$tree/x"
+expect 1 "E0208.*no symbolic dim 'foo'" "$sennit" compile "$chargpt" --loss softmax_cross_entropy:logits,labels --batch 4 \
+    --dim seq=16 --dim foo=2 -o "$tree/x"
 expect 1 '^  help: with seq=65, batch=4, which --dim, --batch' "$sennit" compile "$chargpt" \
     --loss softmax_cross_entropy:logits,labels --batch 4 --dim seq=65 -o "$tree/x"
 

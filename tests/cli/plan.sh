@@ -124,6 +124,24 @@ expect 1 "E0407.*'pp=4' gives an axis twice" "$sennit" compile "$model" $options
 expect 1 "E0407.*'dp=2097152' makes the mesh too large" "$sennit" compile "$model" $options --batch 8 --mesh dp=2097152 \
     -o "$tree/x"
 
+# a misspelt setting is no axis, nor is an option; what resembles an axis is asked about, any other name is fine
+outline() { # STATUS PATTERN MESH
+    expect "$1" "$2" "$sennit" compile "$model" $options --batch 8 -o "$tree/x" --mesh "$3"
+}
+outline 1 "E0407.*'microbatch=2' is no setting; did you mean microbatches\?" tp=2,microbatch=2
+outline 1 "E0407.*'schedule=1F1B' names a value that it cannot have" pp=2,schedule=1F1B
+outline 1 "E0407.*'zero=4' names a value" dp=2,zero=4
+outline 1 "E0407.*'ranks=2' is no part of a mesh but an option" ranks=2
+outline 0 "W0407.*'tpp' is taken for the name of an axis" tpp=2
+outline 0 'help: did you mean tp\?' TP=2
+for name in tp1 x model; do never W0407 "$sennit" compile "$model" $options --batch 8 -o "$tree/x" --mesh $name=2; done
+for cluster in local:2 local:8; do
+    expect 1 "E0406.*--ranks 4: the cluster has ${cluster#*:} devices" "$sennit" compile "$model" $options --batch 8 \
+        --cluster $cluster --ranks 4 -o "$tree/x"
+done
+expect 1 'E0406.*--mesh is for 2 ranks, --ranks says 4' "$sennit" compile "$model" $options --batch 8 --mesh dp=2 --ranks 4 -o "$tree/x"
+rm -rf "$tree"/x*
+
 # stages run different programs: nothing is cut over pp
 echo '{"version": 2, "mesh": {"pp": 2}, "layouts": {"lm.head.weight": "{pp,-}"}}' >"$tree/pipeline.json"
 expect 1 'E0450.*not usable' "$sennit" compile "$model" $options --plan "$tree/pipeline.json" -o "$tree/x"
