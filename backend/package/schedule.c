@@ -51,38 +51,16 @@ static sn_dims dims_of(writer *w, sn_type type) {
     return dims;
 }
 
-static bool takes_slots(const sn_buffer *buffer, const sn_slot_table *table) {
-    if (buffer->slot_of.count != (size_t)(table ? table->n : 0)) return false;
-    for (size_t m = 0; m < buffer->slot_of.count; m++)
-        if (buffer->slot_of.items[m] != table->of[m]) return false;
-    return true;
-}
-
 static sn_dims slots_of(writer *w, const sn_slot_table *table) {
     sn_dims dims = {.items = SN_NEW_N(w->arena, int64_t, table->n + 1), .count = (size_t)table->n};
     for (int m = 0; m < table->n; m++) dims.items[m] = table->of[m];
     return dims;
 }
 
-// What one function keeps for another is written where the other's argument lies: the two are one buffer.
-static int64_t kept_buffer(const writer *w, const sn_value *storage) {
-    if (storage->kind != SN_VALUE_RESULT || !storage->place.slots) return -1;
-    for (size_t i = 0; i < w->buffers.count; i++)
-        if (w->buffers.data[i].offset == storage->place.offset &&
-            takes_slots(&w->buffers.data[i], storage->place.table))
-            return (int64_t)i;
-    return -1;
-}
-
 // value->id is the buffer's index plus one, for values with storage of their own.
 static int64_t buffer_of(writer *w, sn_value *storage) {
     if (storage->id) return (int64_t)storage->id - 1;
     SN_CHECK(storage->place.placed);
-    int64_t kept = kept_buffer(w, storage);
-    if (kept >= 0) {
-        storage->id = (uint32_t)kept + 1;
-        return kept;
-    }
     const char *name = storage->name;
     if (!name && storage->kind == SN_VALUE_RESULT)
         name = sn_arena_printf(w->arena, "%s.%zu", sn_op_name(storage->def->kind), w->buffers.count);
@@ -270,6 +248,26 @@ bool sn_op_is_instruction(const sn_op *op) {
            op->kind != SN_OP_CONSTANT; // which only an assign reads: it fills the global
 }
 
+static void bind(sn_value *value, const sn_value *to) {
+    sn_value *storage = sn_owner_of(strides_of(value).root);
+    bool same = storage->kind == SN_VALUE_RESULT && sn_place_equal(&storage->place, &to->place);
+    if (same && !storage->id) storage->id = to->id;
+}
+
+// What one function keeps for another is written where the other's argument lies, and a new value of a global perhaps
+// where the global lies: the two are one buffer. The place alone does not tell which: values of a pool may lie in the
+// same slots one after the other.
+static void bind_shared(writer *w, sn_func *func) {
+    for (size_t i = 0; i < func->results.count; i++) {
+        const char *name = func->result_names.data[i];
+        const sn_value *reader = sn_is_kept_name(name) ? sn_map_get(&w->args, name) : NULL;
+        if (reader) bind(func->results.data[i], reader);
+    }
+    SN_FOR_OPS(op, func) {
+        if (op->kind == SN_OP_ASSIGN && op->operands[0]->id) bind(op->operands[1], op->operands[0]);
+    }
+}
+
 // A kept value that could not be computed where its readers look is copied there at the end.
 static sn_instr *copy_kept(writer *w, sn_func *func, sn_instr *next) {
     for (size_t i = 0; i < func->results.count; i++) {
@@ -289,6 +287,7 @@ static void write_program(writer *w, sn_func *func, sn_program *out) {
     *out = (sn_program){.name = func->name};
     out->instrs.items = SN_NEW_N(w->arena, sn_instr, func->n_ops + func->results.count);
     sn_instr *next = out->instrs.items;
+    bind_shared(w, func);
     SN_FOR_OPS(op, func) {
         if (op->kind == SN_OP_AXIS_INDEX) {
             int64_t axes = sn_mesh_axes_named(&w->module->mesh, sn_op_string(op, "axes"));

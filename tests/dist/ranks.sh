@@ -43,6 +43,13 @@ grep -q E0404 error.txt || fail "no word of the batch: $(cat error.txt)"
     fail "sennit verify: $(cat verify.txt)"
 grep -q '^parameters' verify.txt || fail "sennit verify compared no parameters"
 
+# A value and its gradient (skip.py) that a rank keeps for its other chunk, one after the other in the same slots.
+for microbatches in 2 4; do
+    "$sennit" verify "$here/skip.onnx" --batch $((2 * microbatches)) --loss softmax_cross_entropy:logits,labels \
+        --mesh pp=2,microbatches=$microbatches,schedule=interleaved,chunks=2 >verify.txt 2>&1 ||
+        fail "skip.onnx with $microbatches micro-batches: $(cat verify.txt)"
+done
+
 # A model that works on [sequence, batch] (sequence_first.py): what is gathered is cut along another dim than its first.
 for ranks in 2 4; do
     "$sennit" verify "$here/sequence_first.onnx" --batch 8 --ranks $ranks --loss softmax_cross_entropy:logits,labels >verify.txt ||
