@@ -265,7 +265,8 @@ static void find_second_owners(const sn_onnx_model *model, sn_arena *arena, sn_m
             if (!sn_map_has(&model->weights, name) || sn_map_has(owners, name)) continue;
             const char *other = mark && strcmp(mark, "PARAMETER") == 0 ? module_of(node, arena) : NULL;
             if (other && is_of_module(name, other)) other = NULL;
-            if (!model->info.marked && renames && strstr(name, "::")) other = node->output[0];
+            bool folded = renames && (strstr(name, "::") || strstr(node->output[0], "::"));
+            if (!model->info.marked && folded) other = node->output[0];
             if (other) sn_map_put(owners, name, (void *)(uintptr_t)other);
         }
     }
