@@ -30,10 +30,18 @@ static double attention_flops(const sn_op *op) {
     return 2 * points * ((double)q.dim[3] + (double)v.dim[3]) * products * seen;
 }
 
-// A contraction: its whole space. The rest visits each element of its largest value.
+// Each element of the output is a product with one output channel's weights, and so is its part in the gradients.
+static double conv_flops(const sn_op *op) {
+    const sn_value *w = op->operands[1], *y = op->results[0];
+    if (op->kind == SN_OP_CONV_INPUT_GRAD) y = op->operands[0];
+    if (op->kind == SN_OP_CONV_WEIGHT_GRAD) w = op->results[0], y = op->operands[1];
+    return 2 * (double)sn_type_count(y->type) * (double)sn_type_count(w->type) / (double)w->type.dim[0];
+}
+
+// A matrix product: its whole space. The rest visits each element of its largest value.
 static double space_flops(const sn_op *op, sn_arena *scratch) {
     double points = 1;
-    if (sn_op_is_contraction(op->kind)) {
+    if (op->kind == SN_OP_MATMUL) {
         sn_factors factors;
         sn_factors_of(op, scratch, &factors);
         for (int i = 0; i < factors.n; i++) points *= (double)factors.factor[i].size;
@@ -69,6 +77,8 @@ sn_work sn_op_work(const sn_op *op, sn_arena *scratch) {
         }
     } else if (op->kind == SN_OP_ATTENTION || op->kind == SN_OP_ATTENTION_GRAD) {
         work.flops = attention_flops(op);
+    } else if (sn_op_is_contraction(op->kind) && op->kind != SN_OP_MATMUL) {
+        work.flops = conv_flops(op);
     } else if (!sn_op_has(op->kind, SN_TRAIT_MOVEMENT) && !sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) {
         work.flops = space_flops(op, scratch);
     }
