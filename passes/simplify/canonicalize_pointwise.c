@@ -128,7 +128,7 @@ static sn_value *divide_by_power_of_two(sn_rewriter *r, sn_op *op, double c) {
     int exponent;
     if (!sn_dtype_is_float(op->results[0]->type.dtype) || c == 0 || !isfinite(c)) return NULL;
     if (fabs(frexp(c, &exponent)) != 0.5 || exponent < -13 || exponent > 14) return NULL;
-    return sn_build_binary_number(sn_rewriter_at(r, op), SN_OP_MUL, op->operands[0], 1 / c);
+    return sn_build_binary_number(sn_rewriter_at(r, op), SN_OP_MUL, identity(r, op, op->operands[0]), 1 / c);
 }
 
 static sn_value *fold_power(sn_rewriter *r, sn_op *op, double exponent) {
@@ -170,10 +170,9 @@ static sn_value *fold_right_number(sn_rewriter *r, sn_op *op, double c) {
 // 1 / x, 1 / sqrt(x)
 static sn_value *fold_left_number(sn_rewriter *r, sn_op *op, double c) {
     sn_value *x = op->operands[1];
-    if (op->kind == SN_OP_DIV && c == 1 && sn_dtype_is_float(x->type.dtype) && identity(r, op, x))
-        return sn_build_unary(sn_rewriter_at(r, op), SN_OP_RECIPROCAL, x);
-    if (op->kind == SN_OP_SUB && c == 0 && identity(r, op, x))
-        return sn_build_unary(sn_rewriter_at(r, op), SN_OP_NEG, x);
+    if (op->kind == SN_OP_DIV && c == 1 && sn_dtype_is_float(x->type.dtype))
+        return sn_build_unary(sn_rewriter_at(r, op), SN_OP_RECIPROCAL, identity(r, op, x));
+    if (op->kind == SN_OP_SUB && c == 0) return sn_build_unary(sn_rewriter_at(r, op), SN_OP_NEG, identity(r, op, x));
     return NULL;
 }
 
