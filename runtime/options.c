@@ -1,5 +1,7 @@
 #include "runtime/options.h"
 
+#include "base/options.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,9 +91,16 @@ static size_t find(const char *spelling, size_t length) {
     return i;
 }
 
+static sn_status refuse(const char *word) {
+    sn_suggestion close = {0};
+    for (size_t i = 0; i < sn_run_option_count; i++) sn_suggest(&close, word, sn_run_option_table[i].spelling);
+    if (close.best) return sn_status_make("there is no option --%s; did you mean --%s?", word, close.best);
+    return sn_status_make("there is no option --%s", word);
+}
+
 sn_status sn_run_options_set(sn_run_options *options, const char *spelling, const char *value) {
     size_t i = find(spelling, strlen(spelling));
-    if (i == sn_run_option_count) return sn_status_make("there is no option --%s", spelling);
+    if (i == sn_run_option_count) return refuse(spelling);
     const sn_option *option = &sn_run_option_table[i];
     if (!value && members[i].parse != parse_FLAG)
         return sn_status_make("--%s wants %s", option->spelling, option->value);
@@ -103,7 +112,7 @@ sn_status sn_run_options_parse(sn_run_options *options, int argc, char **argv) {
         const char *name = argv[a] + 2, *equals = strchr(argv[a], '=');
         if (strncmp(argv[a], "--", 2) != 0) return sn_status_make("'%s' is not an option", argv[a]);
         size_t i = find(name, equals ? (size_t)(equals - name) : strlen(name));
-        if (i == sn_run_option_count) return sn_status_make("there is no option '%s'", argv[a]);
+        if (i == sn_run_option_count) return refuse(name);
         const char *value = equals ? equals + 1 : NULL;
         if (!value && members[i].parse != parse_FLAG && a + 1 < argc) value = argv[++a];
         SN_TRY(sn_run_options_set(options, sn_run_option_table[i].spelling, value));

@@ -125,7 +125,7 @@ static bool run_with(verifier *v, int ranks) {
     if (exit_status)
         sn_error(v->diags, "E0707", NULL,
                  "its own message is above; `sennit train` with the same options runs it alone",
-                 "the run on %d ranks ended with status %d", ranks, exit_status);
+                 "the run on %d rank%s ended with status %d", ranks, ranks == 1 ? "" : "s", exit_status);
     return exit_status == 0;
 }
 
@@ -258,7 +258,7 @@ static bool read_losses(verifier *v, int ranks, double *losses) {
     if (file) fclose(file);
     if (n < v->steps)
         sn_error(v->diags, "E0707", NULL, "each step logs a loss: run the same command with `train` to see its log",
-                 "the run on %d ranks logged %" PRId64 " losses", ranks, n);
+                 "the run on %d rank%s logged %" PRId64 " losses", ranks, ranks == 1 ? "" : "s", n);
     return n == v->steps;
 }
 

@@ -263,8 +263,9 @@ static sn_status set_mesh(sn_comm *comm, const sn_schedules *all) {
     mpi *m = (mpi *)comm;
     const sn_schedule *first = &all->classes.items[0];
     if (first->ranks != comm->ranks)
-        return sn_status_make("the program is for %lld ranks, but %d were started; use mpirun -n %lld",
-                              (long long)first->ranks, comm->ranks, (long long)first->ranks);
+        return sn_status_make("the program is for %lld rank%s, but %d were started; use mpirun -n %lld",
+                              (long long)first->ranks, first->ranks == 1 ? "" : "s", comm->ranks,
+                              (long long)first->ranks);
     bool transfers = false;
     m->spin = spin_of(m, all);
     SN_TRY(sn_host_group_create(m->world, m->spin, &m->host));

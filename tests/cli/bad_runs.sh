@@ -91,8 +91,9 @@ fi
 cp "$models/gpt2/dynamo-20-raw.onnx" model.onnx
 "$sennit" compile model.onnx --loss $loss -o program
 expect 1 'error\[E0714\].*--save-gradients' ./program --data data --steps 1 --save-gradients 1:g
-expect 1 'error\[E0715\].*for 1 ranks, but 2 were started' mpirun --oversubscribe -n 2 ./program --data data --steps 1
+expect 1 'error\[E0715\].*for 1 rank, but 2 were started' mpirun --oversubscribe -n 2 ./program --data data --steps 1
 expect 2 '^./program: --steps is missing' ./program --data data
+expect 2 'no option --step; did you mean --steps' ./program --data data --step 3
 expect 2 '^  help: `./program --help`' ./program --data data --step 3
 echo >>model.onnx
 expect 1 "error\[E0716\].*'.*/model.onnx' has changed" ./program --data data --steps 1

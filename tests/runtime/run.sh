@@ -98,7 +98,7 @@ cmp p1.safetensors p4.safetensors || fail "predictions depend on the ranks"
 expect 1 'E0701' train p2 --steps 50 --lr 1e20
 expect 1 'the program is for 3 ranks' "$here/mpirun.sh" 2 ./p3 --data data --steps 1
 expect 1 'the program is for 3 ranks' ./p3 --data data --steps 1
-expect 2 "there is no option '--stepz'" train p1 --stepz 1
+expect 2 "there is no option --stepz; did you mean --steps" train p1 --stepz 1
 expect 2 'is not one of constant|cosine|linear' train p2 --steps 1 --schedule cubic
 expect 2 '--steps is missing' train p1
 expect 1 "holds no checkpoint" train p2 --steps 2 --resume nowhere

@@ -218,7 +218,7 @@ static void options_parse(void **state) {
     assert_refused(PARSE("--data", "d"), "--steps is missing");
     assert_refused(PARSE("--steps", "1"), "--data is missing");
     assert_refused(PARSE("--steps"), "wants N");
-    assert_refused(PARSE("--step", "1"), "no option '--step'");
+    assert_refused(PARSE("--step", "1"), "no option --step; did you mean --steps");
     assert_refused(PARSE("steps", "1"), "not an option");
     assert_refused(PARSE("--steps", "1x"), "not an integer");
     assert_refused(PARSE("--steps", "-1"), "negative");
