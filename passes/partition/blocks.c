@@ -34,6 +34,14 @@ bool sn_block_op_is_heavy(const sn_op *op) {
     return sn_op_has(op->kind, SN_TRAIT_LIBRARY);
 }
 
+uint32_t sn_block_first_result(const sn_block *block, uint32_t *count) {
+    const sn_op_group *last = &block->groups[block->n_groups - 1];
+    const sn_op *final = last->forward[last->n_forward - 1];
+    uint32_t first = block->groups[0].forward[0]->results[0]->id;
+    *count = final->results[final->n_results - 1]->id - first + 1;
+    return first;
+}
+
 static const char *node_of(const sn_op *op) {
     const char *node = sn_origin_node(op->origin);
     return node ? node : "";

@@ -44,4 +44,6 @@ typedef struct sn_blocks {
 sn_blocks sn_blocks_find(sn_module *module, int64_t batch, sn_arena *arena);
 // Of the imported model (graph form, before the training passes): the same for any batch.
 uint64_t sn_model_hash(const sn_module *module);
+// The id of the block's first forward result; ids of the others follow, `count` in all.
+uint32_t sn_block_first_result(const sn_block *block, uint32_t *count);
 bool sn_block_op_is_heavy(const sn_op *op); // a contraction: what selective rematerialisation keeps

@@ -64,10 +64,8 @@ static bool is_made_again(const keeper *k, const sn_op *op) {
 }
 
 static keeper keeper_of(const sn_class_table *t, sn_arena *scratch) {
-    const sn_op_group *last = &t->block->groups[t->block->n_groups - 1];
-    const sn_op *final = last->forward[last->n_forward - 1];
-    keeper k = {.block = t->block, .first = t->block->groups[0].forward[0]->results[0]->id};
-    k.count = final->results[final->n_results - 1]->id - k.first + 1;
+    keeper k = {.block = t->block};
+    k.first = sn_block_first_result(t->block, &k.count);
     k.needed = SN_NEW_N(scratch, bool, k.count);
     k.required = SN_NEW_N(scratch, bool, k.count);
     k.available = SN_NEW_N(scratch, bool, k.count);
@@ -88,19 +86,12 @@ static bool is_of_weights(const sn_class_table *t, const sn_op *op) {
 typedef struct waiter {
     const keeper *k;
     const sn_class_table *t;
-    const bool *held; // by the forward pass, under this rematerialisation
-    bool *again;      // made again for the gradients of activations
+    const bool *held;                        // by the forward pass, under this rematerialisation
+    bool *again;                             // made again for the gradients of activations
+    enum { UNKNOWN, LATE, NOT_LATE } * made; // whether the pass makes the value itself
     bool *late;
     bool late_input;
 } waiter;
-
-static bool is_read_by_activations(const sn_class_table *t, const sn_value *value) {
-    for (size_t u = 0; u < value->uses.count; u++) {
-        const sn_op *user = value->uses.data[u].op;
-        if (user->phase == SN_PHASE_BACKWARD && !is_of_weights(t, user)) return true;
-    }
-    return false;
-}
 
 static void make_again(waiter *w, const sn_op *op) {
     const keeper *k = w->k;
@@ -109,7 +100,7 @@ static void make_again(waiter *w, const sn_op *op) {
         const sn_value *root = root_of(op->results[r]);
         if (!is_local(k, root) || is_leaving(w->t, root) || w->held[root->id - k->first]) continue;
         bool *made = &w->again[root->id - k->first];
-        *made = *made || is_read_by_activations(w->t, op->results[r]);
+        *made = *made || w->t->at_once[op->results[r]->id - k->first];
         again |= *made;
     }
     for (int o = 0; again && o < op->n_operands; o++) {
@@ -119,13 +110,17 @@ static void make_again(waiter *w, const sn_op *op) {
 }
 
 // Whether the pass of the weights' gradients makes the value itself, of what the forward pass left.
-static bool is_made_late(const waiter *w, const sn_value *value) {
+static bool is_made_late(waiter *w, const sn_value *value) {
     if (!is_local(w->k, value)) return true;
     uint32_t at = value->id - w->k->first;
     if (w->held[at] || is_leaving(w->t, value)) return true;
-    for (int o = 0; !w->again[at] && o < value->def->n_operands; o++)
-        if (!is_made_late(w, root_of(value->def->operands[o]))) return false;
-    return !w->again[at];
+    if (w->made[at] == UNKNOWN) {
+        bool late = !w->again[at];
+        for (int o = 0; late && o < value->def->n_operands; o++)
+            late = is_made_late(w, root_of(value->def->operands[o]));
+        w->made[at] = late ? LATE : NOT_LATE;
+    }
+    return w->made[at] == LATE;
 }
 
 static void find_late(waiter *w, const sn_value *value) {
@@ -171,6 +166,7 @@ static void add_waiting(const keeper *k, const sn_class_table *t, const sn_group
                         sn_arena *scratch, sn_block_cost *out, sn_remat remat) {
     waiter w = {.k = k, .t = t, .held = held};
     w.again = SN_NEW_N(scratch, bool, k->count);
+    w.made = sn_arena_alloc(scratch, sizeof *w.made * k->count);
     w.late = SN_NEW_N(scratch, bool, k->count);
     for (int g = t->block->n_groups - 1; g >= 0; g--)
         for (int i = t->block->groups[g].n_forward - 1; i >= 0; i--) make_again(&w, t->block->groups[g].forward[i]);

@@ -250,6 +250,19 @@ static void find_weight_only(builder *b, sn_class_table *t) {
     sn_vec_free(&entries);
 }
 
+static void find_at_once(builder *b, sn_class_table *t) {
+    uint32_t count, first = sn_block_first_result(t->block, &count);
+    t->at_once = SN_NEW_N(b->arena, bool, count);
+    for (int g = 0; g < t->block->n_groups; g++)
+        for (int i = 0; i < t->block->groups[g].n_backward; i++) {
+            const sn_op *op = t->block->groups[g].backward[i];
+            for (int o = 0; !t->weight_only[g][i] && o < op->n_operands; o++) {
+                const sn_value *value = op->operands[o];
+                if (value->kind == SN_VALUE_RESULT && value->id - first < count) t->at_once[value->id - first] = true;
+            }
+        }
+}
+
 // Cuts that one side of a flow may have and the other does not know yet: digits of fused and of merged dims.
 static void exchange_cuts(builder *b, sn_class_table *t, const sn_flow *flow) {
     const sn_op_group *groups = t->block->groups;
@@ -317,6 +330,7 @@ static void build_class(builder *b, sn_class_table *t, const sn_block *block) {
         t->strategies[g] = sn_strategies_of(&block->groups[g], b->arena);
     }
     find_weight_only(b, t);
+    find_at_once(b, t);
     collect_flows(b, t);
     exchange_all(b, t);
     choose_data_axis(t, false, t->data);

@@ -33,6 +33,7 @@ typedef struct sn_class_table {
     sn_strategies *strategies; // per group
     int *data, *context;       // per group: the strategy over dp, and over cp
     bool **weight_only;        // per group and backward op: it is of the pass of the weights' gradients
+    bool *at_once; // per result of the block, from its first: a backward op that is not of that pass reads it
     int n_flows;
     sn_flow *flows;
     sn_parameter_ops *parameters; // of the block's parameters
