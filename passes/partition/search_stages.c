@@ -8,6 +8,30 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
+// The backward pass of the last block follows its forward pass at once, unless all forward passes come first: nothing
+// of it is computed again (passes/partition/stages_pass.c). Where it is of a kind with others, it counts as they do.
+static bool is_kept_whole(const sn_stage_context *x, int block_class) {
+    const sn_blocks *blocks = x->blocks;
+    bool last = block_class == blocks->blocks[blocks->n_blocks - 1].kind && blocks->classes[block_class].count == 1;
+    return last && (x->candidate->pp == 1 || x->candidate->schedule != SN_PIPELINE_GPIPE);
+}
+
+// What it keeps is there for one micro-batch. Without a pipeline one function does both passes, and what it no longer
+// needs gives way to what earlier blocks make again.
+static void add_activations(const sn_stage_context *x, int block_class, int n, sn_stage_sums *t) {
+    const sn_block_cost *c = &x->costs[block_class];
+    bool whole = is_kept_whole(x, block_class), once = whole && x->candidate->pp > 1;
+    if (once) t->last = c->activations[SN_REMAT_NONE].kept;
+    for (int r = 0; r < SN_REMAT_COUNT; r++) {
+        const sn_block_activations *held = &c->activations[once ? SN_REMAT_NONE : r];
+        if (!whole) t->again[r] += n * c->again[r];
+        if (!once) t->activations[r].kept += n * held->kept;
+        t->activations[r].late += n * held->late;
+        t->activations[r].waiting += n * held->waiting;
+        t->activations[r].again = larger(t->activations[r].again, held->again); // block by block
+    }
+}
+
 void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_stage_sums *t) {
     const sn_block_cost *c = &x->costs[block_class];
     if (x->moves) {
@@ -15,22 +39,16 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
         t->moves.forward += n * moves->forward;
         t->moves.backward_input += n * moves->backward_input;
         t->moves.backward_weight += n * moves->backward_weight;
-        t->again[SN_REMAT_FULL] += n * moves->again;
+        if (!is_kept_whole(x, block_class)) t->again[SN_REMAT_FULL] += n * moves->again;
         t->moves.whole_parameters += n * moves->whole_parameters;
         t->moves.whole_gradients += n * moves->whole_gradients;
         t->moves.whole_optimizer += n * moves->whole_optimizer;
     }
+    add_activations(x, block_class, n, t);
     t->forward += n * c->forward;
     t->backward_input += n * c->backward_input;
     t->backward_weight += n * c->backward_weight;
     t->communication += n * c->communication;
-    for (int r = 0; r < SN_REMAT_COUNT; r++) {
-        t->again[r] += n * c->again[r];
-        t->activations[r].kept += n * c->activations[r].kept;
-        t->activations[r].late += n * c->activations[r].late;
-        t->activations[r].waiting += n * c->activations[r].waiting;
-        t->activations[r].again = larger(t->activations[r].again, c->activations[r].again); // block by block
-    }
     t->parameters += n * c->parameters;
     t->gradients += n * c->gradients;
     t->optimizer += n * c->optimizer;
@@ -79,7 +97,7 @@ sn_memory sn_stage_memory(const sn_stage_context *x, const sn_stage_place *place
     if (c->zero >= 1) m.optimizer = sn_shared_out(m.optimizer, t->moves.whole_optimizer, shares);
     if (c->zero >= 2) m.gradients = sn_shared_out(m.gradients, t->moves.whole_gradients, shares);
     if (c->zero >= 3) m.parameters = sn_shared_out(m.parameters, t->moves.whole_parameters, shares);
-    m.activations = sn_stage_activations(x, place, &t->activations[remat]);
+    m.activations = t->last + sn_stage_activations(x, place, &t->activations[remat]);
     m.working = t->working + t->activations[remat].again;
     m.buffers = c->pp > 1 ? 2 * t->input : 0;
     // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.

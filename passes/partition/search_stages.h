@@ -41,6 +41,7 @@ typedef struct sn_stage_sums {
     sn_block_moves moves;
     double again[SN_REMAT_COUNT];
     sn_block_activations activations[SN_REMAT_COUNT];
+    double last; // bytes that the model's last block keeps, for one micro-batch whatever is in flight
     double parameters, gradients, optimizer, working;
 } sn_stage_sums;
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int first, int end);

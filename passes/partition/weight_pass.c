@@ -64,10 +64,15 @@ static bool is_view(const sn_op *op) { // each pass makes its own
     return sn_op_has(op->kind, SN_TRAIT_VIEW);
 }
 
+// A product, or a collective, which the stage before would otherwise wait for.
+static bool is_slow(const sn_op *op) {
+    return sn_op_has(op->kind, SN_TRAIT_LIBRARY | SN_TRAIT_COLLECTIVE);
+}
+
 void sn_weight_pass_find(sn_op *const *ops, size_t n, size_t n_values, bool *late) {
     part *parts = sn_alloc(sizeof *parts * (n_values + 1));
     for (size_t i = 0; i < n; i++) {
-        late[i] = !is_view(ops[i]) && (sn_op_has(ops[i]->kind, SN_TRAIT_LIBRARY) || follows(ops[i], parts));
+        late[i] = !is_view(ops[i]) && (is_slow(ops[i]) || follows(ops[i], parts));
         if (late[i]) take(ops[i], parts);
     }
     for (size_t i = n; i-- > 0;) {
