@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Levenshtein's edit distance, cut off for words that are too long to be typos of options.
+// Levenshtein's edit distance, cut off for words that are too long to be typos.
 static size_t edit_distance(const char *a, const char *b) {
-    enum { LIMIT = 32 };
+    enum { LIMIT = 128 }; // names of nodes, too
     size_t row[LIMIT + 1], n = strlen(a), m = strlen(b);
     if (n > LIMIT || m > LIMIT) return SIZE_MAX;
     for (size_t j = 0; j <= m; j++) row[j] = j;

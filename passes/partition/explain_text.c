@@ -1,6 +1,8 @@
 // The text of an explanation, from plan.json alone.
 #include "passes/partition/explain.h"
 
+#include "base/options.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -295,6 +297,32 @@ static json_t *describe_node(const json_t *plan, const char *name, size_t b, con
                      real(class, "communication_seconds"));
 }
 
+// The beginning of a name is as good as a slip in it.
+static void suggest(const json_t *names, const char *name, sn_suggestion *close) {
+    size_t i;
+    json_t *item;
+    json_array_foreach((json_t *)(uintptr_t)names, i, item) {
+        const char *candidate = json_string_value(item);
+        if (!candidate) continue;
+        sn_suggest(close, name, candidate);
+        if (strncmp(name, candidate, strlen(name)) == 0 && !(close->best && close->distance == 0))
+            *close = (sn_suggestion){candidate, 0};
+    }
+}
+
+static void report_unknown(const json_t *blocks, const char *name, sn_diags *diags) {
+    size_t b;
+    json_t *block;
+    sn_suggestion close = {0};
+    json_array_foreach((json_t *)(uintptr_t)blocks, b, block) {
+        suggest(json_object_get(block, "nodes"), name, &close);
+        suggest(json_object_get(block, "parameters"), name, &close);
+    }
+    const char *help = "`sennit info` and the plan list the names";
+    if (close.best) help = sn_arena_printf(&diags->arena, "did you mean '%s'? %s", close.best, help);
+    sn_error(diags, "E0447", name, help, "the plan has no node or parameter '%s'", name);
+}
+
 json_t *sn_plan_find_node(const json_t *plan, const char *name, sn_diags *diags) {
     size_t b;
     json_t *block;
@@ -303,8 +331,7 @@ json_t *sn_plan_find_node(const json_t *plan, const char *name, sn_diags *diags)
         json_t *found = describe_node(plan, name, b, block);
         if (found) return found;
     }
-    sn_error(diags, "E0447", name, "`sennit info` and the plan list the names",
-             "the plan has no node or parameter '%s'", name);
+    report_unknown(json_object_get(explanation_of(plan), "blocks"), name, diags);
     return NULL;
 }
 

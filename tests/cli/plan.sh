@@ -33,6 +33,7 @@ for field in "\"name\": \"$node\"" '"kind": "parameter"' '"stage": [0-9]+' '"blo
     '"block_forward_seconds": 0\.[0-9]+'; do
     expect 0 "^  $field,?\$" "$sennit" explain "$plan" --node $node --json
 done
+expect 1 "help: did you mean '$node'" "$sennit" explain "$plan" --node ${node%.weight}.weigth
 expect 1 'E0447.*no node or parameter' "$sennit" explain "$plan" --node nothing
 "$sennit" plan "$model" $options --cluster local:4 --batch 16 -o "$tree/again.json" >"$tree/output"
 sed '/search_seconds/d' "$plan" >"$tree/a" && sed '/search_seconds/d' "$tree/again.json" | cmp -s - "$tree/a" || {
