@@ -238,7 +238,7 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
     for (int i = 0; i < v.stages; i++) v.places[i] = sn_stage_place_of(x, i);
     v.rows = SN_NEW_N(&v.arena, row *, (size_t)v.stages * (size_t)v.n);
     bool limited = x->limits || isfinite(x->limit);
-    v.same_places = !limited && !x->speed;
+    v.same_places = !limited && !x->speed && !x->messages;
     double least = least_bound(&v, fastest);
     bool found = limited ? solve_limited(&v, least, fastest) : balance(&v, least);
     sn_arena_free(&v.arena);

@@ -157,6 +157,23 @@ static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c) {
     return m.of;
 }
 
+// Stages of one node hand over by its links, and only some boundaries are between nodes where a node has several
+// stages.
+static void set_messages(sn_search *s, const sn_candidate *c, double bytes, sn_stage_context *x) {
+    int64_t stride = stride_of_pipeline(c), in_node = s->request.cluster->nodes[0].devices;
+    x->message = sn_cost_message(&s->model, bytes, find_group(s, 2, stride));
+    if (c->pp * stride <= in_node || stride >= in_node) return;
+    int stages = c->pp * c->chunks;
+    double *messages = SN_NEW_N(s->arena, double, stages);
+    for (int i = 1; i < stages; i++) {
+        int from = (i - 1) % c->pp, to = i % c->pp, first = from < to ? from : to, apart = from < to ? 1 : c->pp - 1;
+        sn_group pair = sn_cluster_group(s->request.cluster, first * stride, 2, apart * stride);
+        messages[i] = sn_cost_message(&s->model, bytes, &pair);
+        x->message = fmin(x->message, messages[i]);
+    }
+    x->messages = messages;
+}
+
 sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c, const sn_block_cost *costs,
                                   double *paces) {
     sn_stage_context x = {.blocks = s->request.blocks, .costs = costs, .before = s->before};
@@ -164,10 +181,9 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
     x.remat_is_fixed = s->request.fixed && s->request.fixed->named & SN_PLAN_REMAT;
     if (x.remat_is_fixed) x.remat = s->request.fixed->remat;
     if (c->pp > 1) {
-        const sn_group *pair = find_group(s, 2, stride_of_pipeline(c));
         double bytes = 0;
         for (int k = 0; k < x.blocks->n_classes; k++) bytes = fmax(bytes, costs[k].input);
-        x.message = sn_cost_message(&s->model, bytes, pair);
+        set_messages(s, c, bytes, &x);
     }
     x.moves = moves_of(s, c);
     x.once = once_seconds(s, c);

@@ -69,11 +69,12 @@ sn_stage_sums sn_stage_sums_of(const sn_stage_context *x, int first, int end) {
 sn_stage_place sn_stage_place_of(const sn_stage_context *x, int index) {
     const sn_candidate *c = x->candidate;
     int rank = index % c->pp;
+    double message = x->messages ? x->messages[index] : x->message;
     sn_stage_place place = {.index = index,
                             .in_flight =
                                 sn_pipeline_in_flight(c->schedule, c->pp, c->chunks, c->pp, c->microbatches, rank),
                             .speed = x->speed ? x->speed[index] : 1,
-                            .message = index ? x->message : 0,
+                            .message = index ? message : 0,
                             .limit = x->limits ? x->limits[index] : x->limit};
     if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) {
         // Its first backward passes run where 1F1B has the whole ones.

@@ -28,7 +28,9 @@ typedef struct sn_stage_context {
     bool remat_is_fixed; // each stage computes `remat` again; else what is cheapest
     sn_remat remat;
     double limit;                // bytes of a device
-    double message;              // seconds of one boundary's message, one way; 0 with one stage
+    double message;              // seconds of one boundary's message, one way, over the fastest link between two
+                                 // stages; 0 with one stage
+    const double *messages;      // per stage: of the boundary before it; NULL: `message`
     const sn_block_moves *moves; // per class; NULL: none
     double once;                 // seconds a step of collectives that no block has: the gradients' norm, the loss
     const double *speed;         // per stage: time on its devices over time on the evaluated ones; NULL: 1

@@ -22,7 +22,7 @@ typedef struct instance {
     sn_block_class class[MOST_KINDS];
     sn_block_cost costs[MOST_KINDS];
     int before[(MOST_BLOCKS + 1) * MOST_KINDS];
-    double paces[2 * MOST_BLOCKS];
+    double paces[2 * MOST_BLOCKS], messages[MOST_BLOCKS];
     sn_candidate candidate;
     sn_stage_context context;
 } instance;
@@ -83,6 +83,9 @@ static void make(instance *t) {
                                     .stages = pp,
                                     .limit = random_in(10, 120),
                                     .message = random_in(0, 0.2)};
+    if (random_int(0, 2) == 0) t->context.messages = t->messages; // some boundaries are between nodes
+    if (random_int(0, 3) == 0) t->context.limit = INFINITY;
+    for (int i = 0; i < MOST_BLOCKS; i++) t->messages[i] = random_in(t->context.message, 1);
     if (random_int(0, 2) > 0) return;
     t->context.speed = t->paces; // devices of several kinds
     t->context.limits = t->paces + MOST_BLOCKS;
@@ -180,6 +183,7 @@ static void exact_stages_equal_the_planner(void **state) {
         t.context.speed = t.context.limits = NULL;
         t.context.limit = INFINITY;
         t.context.message = 0;
+        t.context.messages = NULL;
         t.candidate.microbatches = random_int(4, 12);
         int found[MOST_BLOCKS + 1];
         long work = 0;
