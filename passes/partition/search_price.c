@@ -517,9 +517,14 @@ static void fill_program(const sn_stage_context *x, int rank, rank_program *out)
                        sn_shared_out(cost->parameters, moves.whole_parameters, c->zero >= 3 ? shares : 1);
         double moved = moved_seconds(x, k);
         working = fmin(working, cost->working);
-        for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
-            add_column(out, (rank_column){work, (work + cost->again[r]) * place.speed + moved,
-                                          state + sn_stage_activations(x, &place, &cost->activations[r])});
+        bool whole = sn_stage_keeps_whole(x, k);
+        for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++) {
+            sn_block_activations held = cost->activations[whole && c->pp > 1 ? SN_REMAT_NONE : r];
+            double once = whole && c->pp > 1 ? held.kept : 0; // of one micro-batch
+            held.kept -= once;
+            add_column(out, (rank_column){work, (work + (whole ? 0 : cost->again[r])) * place.speed + moved,
+                                          state + once + sn_stage_activations(x, &place, &held)});
+        }
     }
     out->bytes = fmax(0, place.limit - working);
 }
