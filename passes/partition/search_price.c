@@ -511,20 +511,17 @@ static void fill_program(const sn_stage_context *x, int rank, rank_program *out)
         const sn_block_cost *cost = &x->costs[k];
         if (!x->blocks->classes[k].count) continue;
         double work = cost->forward + cost->backward_input + cost->backward_weight;
+        sn_stage_sums one = {0};
+        sn_stage_sums_add(x, k, 1, &one);
         sn_block_moves moves = x->moves ? x->moves[k] : (sn_block_moves){0};
         double state = sn_shared_out(cost->optimizer, moves.whole_optimizer, c->zero >= 1 ? shares : 1) +
                        sn_shared_out(cost->gradients, moves.whole_gradients, c->zero >= 2 ? shares : 1) +
                        sn_shared_out(cost->parameters, moves.whole_parameters, c->zero >= 3 ? shares : 1);
         double moved = moved_seconds(x, k);
         working = fmin(working, cost->working);
-        bool whole = sn_stage_keeps_whole(x, k);
-        for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++) {
-            sn_block_activations held = cost->activations[whole && c->pp > 1 ? SN_REMAT_NONE : r];
-            double once = whole && c->pp > 1 ? held.kept : 0; // of one micro-batch
-            held.kept -= once;
-            add_column(out, (rank_column){work, (work + (whole ? 0 : cost->again[r])) * place.speed + moved,
-                                          state + once + sn_stage_activations(x, &place, &held)});
-        }
+        for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
+            add_column(out, (rank_column){work, (work + one.again[r]) * place.speed + moved,
+                                          state + one.last + sn_stage_activations(x, &place, &one.activations[r])});
     }
     out->bytes = fmax(0, place.limit - working);
 }

@@ -8,7 +8,9 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-bool sn_stage_keeps_whole(const sn_stage_context *x, int block_class) {
+// The backward pass of the last block follows its forward pass at once, unless all forward passes come first: nothing
+// of it is computed again (passes/partition/stages_pass.c). Where it is of a kind with others, it counts as they do.
+static bool is_kept_whole(const sn_stage_context *x, int block_class) {
     const sn_blocks *blocks = x->blocks;
     bool last = block_class == blocks->blocks[blocks->n_blocks - 1].kind && blocks->classes[block_class].count == 1;
     return last && (x->candidate->pp == 1 || x->candidate->schedule != SN_PIPELINE_GPIPE);
@@ -18,7 +20,7 @@ bool sn_stage_keeps_whole(const sn_stage_context *x, int block_class) {
 // needs gives way to what earlier blocks make again.
 static void add_activations(const sn_stage_context *x, int block_class, int n, sn_stage_sums *t) {
     const sn_block_cost *c = &x->costs[block_class];
-    bool whole = sn_stage_keeps_whole(x, block_class), once = whole && x->candidate->pp > 1;
+    bool whole = is_kept_whole(x, block_class), once = whole && x->candidate->pp > 1;
     if (once) t->last = c->activations[SN_REMAT_NONE].kept;
     for (int r = 0; r < SN_REMAT_COUNT; r++) {
         const sn_block_activations *held = &c->activations[once ? SN_REMAT_NONE : r];
@@ -37,7 +39,7 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
         t->moves.forward += n * moves->forward;
         t->moves.backward_input += n * moves->backward_input;
         t->moves.backward_weight += n * moves->backward_weight;
-        if (!sn_stage_keeps_whole(x, block_class)) t->again[SN_REMAT_FULL] += n * moves->again;
+        if (!is_kept_whole(x, block_class)) t->again[SN_REMAT_FULL] += n * moves->again;
         t->moves.whole_parameters += n * moves->whole_parameters;
         t->moves.whole_gradients += n * moves->whole_gradients;
         t->moves.whole_optimizer += n * moves->whole_optimizer;

@@ -47,9 +47,6 @@ typedef struct sn_stage_sums {
     double parameters, gradients, optimizer, working;
 } sn_stage_sums;
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int first, int end);
-// The backward pass of the last block follows its forward pass at once, unless all forward passes come first: nothing
-// of it is computed again (passes/partition/stages_pass.c). Where it is of a kind with others, it counts as they do.
-bool sn_stage_keeps_whole(const sn_stage_context *context, int block_class);
 void sn_stage_sums_add(const sn_stage_context *context, int block_class, int blocks, sn_stage_sums *sums);
 
 // Of a stage's place in the pipeline, whichever blocks it has.
