@@ -64,9 +64,37 @@ static bool is_view(const sn_op *op) { // each pass makes its own
     return sn_op_has(op->kind, SN_TRAIT_VIEW);
 }
 
+static const sn_value *without_moves(const sn_value *value) {
+    while (value->kind == SN_VALUE_RESULT &&
+           (sn_op_has(value->def->kind, SN_TRAIT_VIEW | SN_TRAIT_COLLECTIVE) || value->def->kind == SN_OP_SHARD))
+        value = value->def->operands[0];
+    return value;
+}
+
+// Whether a value is what a sum over micro-batches becomes. It is read and assigned in one pass: the next
+// micro-batch's first pass may come before this one's second.
+static bool is_new_sum(const sn_value *value) {
+    value = without_moves(value);
+    if (value->kind != SN_VALUE_RESULT || value->def->kind != SN_OP_ADD) return false;
+    for (int i = 0; i < 2; i++) {
+        const sn_value *addend = without_moves(value->def->operands[i]);
+        if (addend->kind == SN_VALUE_GLOBAL && addend->global->role == SN_ROLE_SUM) return true;
+    }
+    return false;
+}
+
 // A product, or a collective, which the stage before would otherwise wait for.
 static bool is_slow(const sn_op *op) {
-    return sn_op_has(op->kind, SN_TRAIT_LIBRARY | SN_TRAIT_COLLECTIVE);
+    if (sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) return !is_new_sum(op->operands[0]);
+    return sn_op_has(op->kind, SN_TRAIT_LIBRARY);
+}
+
+static void take_made_for_it(sn_op *const *ops, size_t n, part *parts, bool *late) {
+    for (size_t i = n; i-- > 0;) {
+        if (late[i] || is_view(ops[i]) || !is_made_for_it(ops[i], parts)) continue;
+        late[i] = true;
+        take(ops[i], parts);
+    }
 }
 
 void sn_weight_pass_find(sn_op *const *ops, size_t n, size_t n_values, bool *late) {
@@ -75,15 +103,12 @@ void sn_weight_pass_find(sn_op *const *ops, size_t n, size_t n_values, bool *lat
         late[i] = !is_view(ops[i]) && (is_slow(ops[i]) || follows(ops[i], parts));
         if (late[i]) take(ops[i], parts);
     }
-    for (size_t i = n; i-- > 0;) {
-        if (late[i] || is_view(ops[i]) || !is_made_for_it(ops[i], parts)) continue;
-        late[i] = true;
-        take(ops[i], parts);
-    }
+    take_made_for_it(ops, n, parts, late);
     for (size_t i = 0; i < n; i++) {
         if (late[i] || is_view(ops[i])) continue;
         late[i] = follows(ops[i], parts) || reads_nothing_else(ops[i], parts);
         if (late[i]) take(ops[i], parts);
     }
+    take_made_for_it(ops, n, parts, late); // a part of a sum over micro-batches that an addition of these reads
     sn_free(parts);
 }
