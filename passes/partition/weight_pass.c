@@ -64,29 +64,33 @@ static bool is_view(const sn_op *op) { // each pass makes its own
     return sn_op_has(op->kind, SN_TRAIT_VIEW);
 }
 
-static const sn_value *without_moves(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT &&
-           (sn_op_has(value->def->kind, SN_TRAIT_VIEW | SN_TRAIT_COLLECTIVE) || value->def->kind == SN_OP_SHARD))
-        value = value->def->operands[0];
-    return value;
+// A product, or a collective, which the stage before would otherwise wait for.
+static bool is_slow(const sn_op *op) {
+    return sn_op_has(op->kind, SN_TRAIT_LIBRARY | SN_TRAIT_COLLECTIVE);
 }
 
-// Whether a value is what a sum over micro-batches becomes. It is read and assigned in one pass: the next
-// micro-batch's first pass may come before this one's second.
-static bool is_new_sum(const sn_value *value) {
-    value = without_moves(value);
-    if (value->kind != SN_VALUE_RESULT || value->def->kind != SN_OP_ADD) return false;
-    for (int i = 0; i < 2; i++) {
-        const sn_value *addend = without_moves(value->def->operands[i]);
-        if (addend->kind == SN_VALUE_GLOBAL && addend->global->role == SN_ROLE_SUM) return true;
+// Whether an op reads a sum over micro-batches that the pass assigns. One pass does both: the next micro-batch's first
+// pass may come before this one's second, and would read the sum without what this one adds.
+static bool reads_late_sum(const sn_op *op, sn_op *const *ops, size_t n, const bool *late) {
+    for (int o = op->kind == SN_OP_ASSIGN; o < op->n_operands; o++) {
+        const sn_value *value = sn_weight_pass_root(op->operands[o]);
+        if (value->kind != SN_VALUE_GLOBAL || value->global->role != SN_ROLE_SUM) continue;
+        for (size_t i = 0; i < n; i++)
+            if (late[i] && ops[i]->kind == SN_OP_ASSIGN && ops[i]->operands[0] == value) return true;
     }
     return false;
 }
 
-// A product, or a collective, which the stage before would otherwise wait for.
-static bool is_slow(const sn_op *op) {
-    if (sn_op_has(op->kind, SN_TRAIT_COLLECTIVE)) return !is_new_sum(op->operands[0]);
-    return sn_op_has(op->kind, SN_TRAIT_LIBRARY);
+static void take_sums(sn_op *const *ops, size_t n, part *parts, bool *late) {
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < n; i++) {
+            if (late[i] || is_view(ops[i]) || !(follows(ops[i], parts) || reads_late_sum(ops[i], ops, n, late)))
+                continue;
+            late[i] = more = true;
+            take(ops[i], parts);
+        }
+    }
 }
 
 static void take_made_for_it(sn_op *const *ops, size_t n, part *parts, bool *late) {
@@ -109,6 +113,6 @@ void sn_weight_pass_find(sn_op *const *ops, size_t n, size_t n_values, bool *lat
         late[i] = follows(ops[i], parts) || reads_nothing_else(ops[i], parts);
         if (late[i]) take(ops[i], parts);
     }
-    take_made_for_it(ops, n, parts, late); // a part of a sum over micro-batches that an addition of these reads
+    take_sums(ops, n, parts, late);
     sn_free(parts);
 }
