@@ -56,16 +56,23 @@ static bool joins_an_activation(const sn_op *op, const sn_mesh *mesh) {
     const sn_value *part = op->operands[0];
     if (op->kind != SN_OP_ALL_GATHER || part->kind != SN_VALUE_RESULT || part->def->phase != SN_PHASE_FORWARD)
         return false;
-    for (int axis = 0; axis < mesh->n_axes; axis++) {
-        bool joined = sn_layout_dim_of(part->layout, axis) >= 0 && sn_layout_dim_of(op->results[0]->layout, axis) < 0;
-        if (joined && !sn_mesh_is_tensor_axis(mesh, axis)) return false;
-    }
+    sn_axes axes = sn_mesh_axes_named(mesh, sn_op_string(op, "axes"));
+    for (int axis = 0; axis < mesh->n_axes; axis++)
+        if (axes >> axis & 1 && !sn_mesh_is_tensor_axis(mesh, axis)) return false;
     return true;
 }
 
-static bool moves_for_free(const sn_op *op, const sn_pass_context *context) {
+// The same once values are local: a gather puts the parts one after the other, and what follows puts them in order.
+static bool orders_a_join(const sn_op *op, const sn_mesh *mesh) {
+    if (op->kind != SN_OP_TRANSPOSE) return false;
+    const sn_value *value = op->operands[0];
+    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
+        value = value->def->operands[0];
+    return value->kind == SN_VALUE_RESULT && joins_an_activation(value->def, mesh);
+}
+
+static bool moves_for_free(const sn_op *op) {
     if (op->kind == SN_OP_TRANSPOSE) return true;
-    if (context->plan && joins_an_activation(op, &context->plan->mesh)) return true;
     return op->kind == SN_OP_SLICE && (lives_anyway(op->operands[0]) || is_read_in_parts(op->operands[0]));
 }
 
@@ -73,7 +80,9 @@ static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, 
                         const sn_pass_context *context) {
     if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < smallest) return false;
     if (sn_op_has(op->kind, SN_TRAIT_VIEW)) return true; // costs nothing, and shows who reads what it renames
-    if (moves && moves_for_free(op, context)) return true;
+    const sn_mesh *mesh = context->plan ? &context->plan->mesh : NULL;
+    if (mesh && (joins_an_activation(op, mesh) || orders_a_join(op, mesh))) return true;
+    if (moves && moves_for_free(op)) return true;
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
     for (int i = 0; i < op->n_operands; i++)
         if (!lives_anyway(op->operands[i])) return false;
