@@ -1,6 +1,7 @@
 #include "tools/launch.h"
 
 #include "base/vec.h"
+#include "tools/relay.h"
 #include "tools/workplace.h"
 
 #include <errno.h>
@@ -45,8 +46,7 @@ static sn_status wait_for(pid_t child, bool alone, int *exit_status) {
     return SN_OK;
 }
 
-// The run: mpirun, which passes SIGUSR1 on to its ranks, or the one rank itself. A rank ends after its step then. (A
-// terminal sends ^C to the whole group; that the run hears of it twice does no harm.)
+// The run: mpirun, which passes SIGUSR1 on to its ranks, or the one rank itself. A rank ends after its step then.
 static pid_t running;
 static volatile sig_atomic_t stopped_by;
 static void pass_on(int number) {
@@ -54,8 +54,19 @@ static void pass_on(int number) {
     kill(running, SIGUSR1);
 }
 
-// Starts the run so that it ends with us, even when we are killed. 0, or the errno of what failed.
-static int start(char *const *line, const sigset_t *mask) {
+static sigset_t stop_signals(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    return set;
+}
+
+// Starts the run so that it ends with us, even when we are killed. What stops us is blocked in it: a terminal sends ^C
+// to the whole group, at which mpirun would kill its ranks after a second, or at the second ^C, whatever they are
+// writing. SIGUSR1 from us it is that ends them. `errors`: its standard error. 0, or the errno of what failed.
+static int start(char *const *line, int errors) {
     int ends[2], failed = 0;
     pid_t self = getpid();
     if (pipe2(ends, O_CLOEXEC)) return errno;
@@ -67,7 +78,7 @@ static int start(char *const *line, const sigset_t *mask) {
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
         signal(SIGHUP, SIG_DFL);
-        sigprocmask(SIG_SETMASK, mask, NULL);
+        dup2(errors, STDERR_FILENO);
         execvp(line[0], line);
         failed = errno;
         if (write(ends[1], &failed, sizeof failed) < 0) _exit(126);
@@ -77,6 +88,27 @@ static int start(char *const *line, const sigset_t *mask) {
     if (!failed && read(ends[0], &failed, sizeof failed) > 0) waitpid(running, NULL, 0);
     close(ends[0]);
     return failed;
+}
+
+// Starts the run and waits for its end; signals that stop us are passed on meanwhile, and it ends in an orderly way.
+static sn_status run(char *const *line, bool alone, int errors, int *exit_status) {
+    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART}, interrupt, terminate, hangup;
+    sigset_t ours = stop_signals(), before;
+    stopped_by = 0;
+    sigprocmask(SIG_BLOCK, &ours, &before); // until there is someone to pass them to
+    sigaction(SIGINT, &pass, &interrupt);
+    sigaction(SIGTERM, &pass, &terminate);
+    sigaction(SIGHUP, &pass, &hangup);
+    int failed = start(line, errors);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    sn_status status = failed ? sn_status_make("cannot start '%s': %s%s", line[0], strerror(failed),
+                                               alone ? "" : " (ranks need mpirun: apt-get install openmpi-bin)")
+                              : wait_for(running, alone, exit_status);
+    if (stopped_by) *exit_status = 128 + stopped_by;
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &terminate, NULL);
+    sigaction(SIGHUP, &hangup, NULL);
+    return status;
 }
 
 sn_status sn_launch(const char *program, int ranks, const char *const *arguments, int *exit_status) {
@@ -91,27 +123,13 @@ sn_status sn_launch(const char *program, int ranks, const char *const *arguments
     if (!isatty(STDOUT_FILENO)) sn_vec_push(&line, "--quiet"); // mpirun gives its ranks a terminal, whatever ours is
     sn_vec_push(&line, NULL);
     fflush(NULL);
-    // The run ends itself in an orderly way, and we report how.
-    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART}, interrupt, terminate, hangup;
-    stopped_by = 0;
-    sigset_t ours, before;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    sigprocmask(SIG_BLOCK, &ours, &before); // until there is someone to pass them to
-    sigaction(SIGINT, &pass, &interrupt);
-    sigaction(SIGTERM, &pass, &terminate);
-    sigaction(SIGHUP, &pass, &hangup);
-    int failed = start((char *const *)(uintptr_t)line.data, &before);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    sn_status status = failed ? sn_status_make("cannot start '%s': %s%s", line.data[0], strerror(failed),
-                                               ranks > 1 ? " (ranks need mpirun: apt-get install openmpi-bin)" : "")
-                              : wait_for(running, ranks == 1, exit_status);
-    if (stopped_by) *exit_status = 128 + stopped_by;
-    sigaction(SIGINT, &interrupt, NULL);
-    sigaction(SIGTERM, &terminate, NULL);
-    sigaction(SIGHUP, &hangup, NULL);
+    char *const *command = (char *const *)(uintptr_t)line.data;
+    sn_relay relay;
+    sn_status status = ranks > 1 ? sn_relay_start(&relay) : SN_OK;
+    if (!status) {
+        status = run(command, ranks == 1, ranks > 1 ? relay.end : STDERR_FILENO, exit_status);
+        if (ranks > 1) sn_relay_finish(&relay);
+    }
     sn_vec_free(&line);
     free(path);
     return status;

@@ -16,14 +16,18 @@
 
 enum { KEPT = 2 };
 
-// "step-12.safetensors" -> 12, also with a suffix when `prefix_only`; -1 for anything else.
-static int64_t step_of(const char *name, bool prefix_only) {
+// "step-12.safetensors" -> 12; -1 for anything else.
+static int64_t step_of(const char *name) {
     int64_t step = 0;
     if (!sn_starts_with(name, "step-")) return -1;
     const char *c = name + 5;
     for (; *c >= '0' && *c <= '9' && c - name < 5 + 18; c++) step = step * 10 + (*c - '0');
-    if (c == name + 5 || !sn_starts_with(c, ".safetensors")) return -1;
-    return prefix_only || !strcmp(c, ".safetensors") ? step : -1;
+    return c > name + 5 && !strcmp(c, ".safetensors") ? step : -1;
+}
+
+// What sn_atomic_open names a file of ours before it is complete.
+static bool is_half_written(const char *name) {
+    return (sn_starts_with(name, "step-") && strstr(name, ".safetensors.tmp.")) || sn_starts_with(name, "latest.tmp.");
 }
 
 static int descending(const void *a, const void *b) {
@@ -31,16 +35,15 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-// Removes all but the newest, and what an interrupted write left. Failing to is not an error: it costs room alone.
-static void tidy(const char *folder) {
+void sn_checkpoint_tidy(const char *folder) {
     DIR *dir = opendir(folder);
     if (!dir) return;
     SN_VEC(int64_t) steps = {0};
     sn_str path = {0};
     for (struct dirent *entry; (entry = readdir(dir));) {
-        int64_t step = step_of(entry->d_name, false);
+        int64_t step = step_of(entry->d_name);
         if (step >= 0) sn_vec_push(&steps, step);
-        if (step < 0 && step_of(entry->d_name, true) >= 0) {
+        if (is_half_written(entry->d_name)) {
             sn_str_clear(&path);
             sn_str_printf(&path, "%s/%s", folder, entry->d_name);
             unlink(path.data);
@@ -108,7 +111,7 @@ sn_status sn_checkpoint_write(const char *folder, const sn_schedules *all, sn_de
         sync_folder(folder);
         sn_str_putc(&name, '\n');
         failed = sn_file_write(latest.data, name.data, name.length);
-        if (!failed) tidy(folder);
+        if (!failed) sn_checkpoint_tidy(folder);
     }
     sn_vec_free(&refs);
     sn_str_free(&path), sn_str_free(&latest), sn_str_free(&name);
@@ -135,7 +138,7 @@ static sn_status newest(const char *folder, sn_str *path) {
     if (length) memcpy(name, file.data, (size_t)length);
     sn_file_unmap(&file);
     name[strcspn(name, "\n")] = 0;
-    if (step_of(name, false) < 0) return sn_status_make("'%s/latest' does not name a checkpoint", folder);
+    if (step_of(name) < 0) return sn_status_make("'%s/latest' does not name a checkpoint", folder);
     sn_str_printf(path, "%s/%s", folder, name);
     return SN_OK;
 }

@@ -501,6 +501,7 @@ static bool run_all(run *r) {
     open_log(r);
     if (!settle(r)) return false;
     start_trace(r);
+    if (is_main(r) && r->options->checkpoint) sn_checkpoint_tidy(r->options->checkpoint);
     int64_t first = r->at.step;
     bool good = r->options->output ? predict(r, &q) : train(r, &q);
     if (good && r->options->trace) write_trace(r);
