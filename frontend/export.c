@@ -261,24 +261,23 @@ static void write_pieces(FILE *stream, const piece *pieces, size_t count) {
         if (fwrite(pieces[i].data, 1, pieces[i].bytes, stream) != pieces[i].bytes) return;
 }
 
+static sn_status write_data(writer *w, const char *path) {
+    sn_atomic_file data;
+    SN_TRY(sn_atomic_open(path, &data));
+    write_pieces(data.stream, w->data.data, w->data.count);
+    return sn_atomic_commit(&data);
+}
+
+// The data takes its place once there was room for the model too.
 static sn_status write_files(writer *w, const char *path, const char *data_path) {
-    sn_atomic_file model = {0}, data = {0};
+    sn_atomic_file model;
     SN_TRY(sn_atomic_open(path, &model));
-    if (w->data.count) {
-        sn_status status = sn_atomic_open(data_path, &data);
-        if (status) {
-            sn_atomic_discard(&model);
-            return status;
-        }
-        write_pieces(data.stream, w->data.data, w->data.count);
-        status = sn_atomic_commit(&data);
-        if (status) {
-            sn_atomic_discard(&model);
-            return status;
-        }
-    }
     write_pieces(model.stream, w->whole.pieces.data, w->whole.pieces.count);
-    return sn_atomic_commit(&model);
+    sn_status status = SN_OK;
+    if (fflush(model.stream) == 0 && w->data.count) status = write_data(w, data_path);
+    if (!status) return sn_atomic_commit(&model);
+    sn_atomic_discard(&model);
+    return status;
 }
 
 static bool needs_data_file(const sn_onnx_model *model) {

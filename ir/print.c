@@ -300,15 +300,12 @@ static int64_t put_constant(sn_constant_store *store, const void *data, int64_t 
     for (size_t i = 0; i < store->stored.count; i++)
         if (store->stored.data[i].hash == hash && store->stored.data[i].bytes == bytes)
             return store->stored.data[i].offset;
-    if (!store->stream && !store->failed) store->stream = fopen(store->path, "wb");
-    if (!store->stream) {
-        store->failed = true;
-        return 0;
-    }
+    if (!store->file.stream && !store->failure) store->failure = sn_atomic_open(store->path, &store->file);
+    if (!store->file.stream) return 0;
     size_t gap = (size_t)(-store->bytes & (ALIGNMENT - 1));
     sn_stored_constant stored = {hash, store->bytes + (int64_t)gap, bytes};
-    if (fwrite(zeros, 1, gap, store->stream) != gap || fwrite(data, 1, (size_t)bytes, store->stream) != (size_t)bytes)
-        store->failed = true;
+    fwrite(zeros, 1, gap, store->file.stream); // an error stays with the stream until the commit
+    fwrite(data, 1, (size_t)bytes, store->file.stream);
     store->bytes = stored.offset + bytes;
     sn_vec_push(&store->stored, stored);
     return stored.offset;
@@ -406,9 +403,9 @@ void sn_print_stderr(sn_module *module) {
 }
 
 sn_status sn_constant_store_close(sn_constant_store *store) {
-    bool failed = store->failed;
-    if (store->stream && fclose(store->stream) != 0) failed = true;
-    store->stream = NULL;
+    sn_status status = store->failure;
+    store->failure = SN_OK;
+    if (store->file.stream) status = sn_atomic_commit(&store->file);
     sn_vec_free(&store->stored);
-    return failed ? sn_status_errno("cannot write %s", store->path) : SN_OK;
+    return status;
 }

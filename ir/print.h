@@ -11,10 +11,9 @@
 //
 // Names that are not identifiers are quoted: @"h.0/attn w". Comments run from // to the end of the line.
 #pragma once
+#include "base/file.h"
 #include "base/status.h"
 #include "ir/graph.h"
-
-#include <stdio.h>
 
 typedef struct sn_stored_constant {
     uint64_t hash;
@@ -24,11 +23,12 @@ typedef struct sn_stored_constant {
 // A side file for constants that are too large to be read; dumps of one run share it. Set `path`, zero the rest.
 typedef struct sn_constant_store {
     const char *path;
-    FILE *stream;                      // opened at the first constant
+    sn_atomic_file file;               // opened at the first constant
     int64_t bytes;                     // written
     SN_VEC(sn_stored_constant) stored; // equal data is stored once
-    bool failed;                       // a write failed: close says so
+    sn_status failure;                 // to open it: close says so
 } sn_constant_store;
+// Until then the file is not there, or the one that was.
 SN_MUST_USE sn_status sn_constant_store_close(sn_constant_store *store);
 
 // Appends the module's text. Constants in memory with more than 64 elements go to `store`; without one (NULL) they too

@@ -2,6 +2,7 @@
 #include "tools/options.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +45,7 @@ static void print_help(FILE *out) {
 
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
+    signal(SIGXFSZ, SIG_IGN); // a write beyond the limit on files fails, as on a full disk
     if (strcmp(word, "--version") == 0) {
         puts("sennit " SENNIT_VERSION);
         return 0;

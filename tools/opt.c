@@ -27,13 +27,15 @@ static void write_result(const sn_options *options, sn_module *module, sn_diags 
         return;
     }
     sn_constant_store store = {.path = sn_arena_printf(&diags->arena, "%s.bin", path)};
-    sn_status status = sn_print_file(module, &store, path);
-    sn_status closed = sn_constant_store_close(&store);
-    if (status || closed)
+    sn_str text = {0};
+    sn_print(&text, module, &store);
+    sn_status status = sn_constant_store_close(&store);
+    if (!status) status = sn_file_write(path, sn_str_text(&text), text.length);
+    if (status)
         sn_error(diags, "E0804", "-o", "check the path, its permissions and the free space", "%s",
-                 sn_status_message(status ? status : closed));
+                 sn_status_message(status));
     sn_status_free(status);
-    sn_status_free(closed);
+    sn_str_free(&text);
 }
 
 static void opt(const sn_options *options, sn_plugins *plugins, sn_diags *diags) {

@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "base/str.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,11 +26,16 @@ static void add(sn_str *line, const char *key, double value, bool single) {
     sn_str_number(line, value, single);
 }
 
+// A line is written whole or not at all: those who read the log while the run goes on, or after the disk was full, find
+// whole lines alone.
 static sn_status put(const sn_run_log *log, sn_str *line) {
-    sn_status status = SN_OK;
     sn_str_puts(line, "}\n");
-    if (fwrite(line->data, 1, line->length, log->json) != line->length || fflush(log->json) != 0)
-        status = sn_status_errno("cannot write the log '%s'", log->path);
+    int fd = fileno(log->json);
+    off_t before = lseek(fd, 0, SEEK_END); // -1 for a pipe
+    bool good = fwrite(line->data, 1, line->length, log->json) == line->length && fflush(log->json) == 0;
+    sn_status status = good ? SN_OK : sn_status_errno("cannot write the log '%s'", log->path);
+    if (!good) __fpurge(log->json);
+    if (!good && before >= 0 && ftruncate(fd, before)) errno = 0; // what failed first is told
     sn_str_free(line);
     return status;
 }

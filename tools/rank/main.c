@@ -9,6 +9,7 @@
 
 #include <malloc.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,7 @@ static void print_help(const char *name) {
 
 int main(int argc, char **argv) {
     sn_stop_signals_hold();
+    signal(SIGXFSZ, SIG_IGN); // a write beyond the limit on files fails, as on a full disk
     // Blocks that the library takes and gives back in every collective stay with the process: see the CPU device.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
