@@ -252,6 +252,13 @@ bool sn_value_is_used(const sn_value *value) {
     return false;
 }
 
+const sn_value *sn_value_viewed(const sn_value *value) {
+    // a module that the verifier has yet to refuse may have a view of nothing
+    while (value->kind == SN_VALUE_RESULT && value->def->n_operands && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
+        value = value->def->operands[0];
+    return value;
+}
+
 bool sn_value_is_constant(const sn_value *value) {
     return value->kind == SN_VALUE_RESULT && value->def->kind == SN_OP_CONSTANT;
 }

@@ -169,7 +169,9 @@ void sn_op_move_before(sn_op *op, sn_op *before); // within the function; NULL: 
 void sn_op_set_operand(sn_op *op, int index, sn_value *value);
 void sn_value_replace(sn_value *old, sn_value *with); // in all ops and in the results of the function(s)
 bool sn_value_is_used(const sn_value *value);         // by an op or as a function's result
-bool sn_value_is_constant(const sn_value *value);     // a CONSTANT op's result
+// The value whose bytes it shows, seen through any number of views (SN_TRAIT_VIEW); itself where it is not a view.
+const sn_value *sn_value_viewed(const sn_value *value);
+bool sn_value_is_constant(const sn_value *value); // a CONSTANT op's result
 // The number of a CONSTANT op's result, whatever its element type; false for other values.
 bool sn_value_number(const sn_value *value, double *out);
 

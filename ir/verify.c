@@ -75,8 +75,7 @@ static void check_layout(verifier *v, const sn_value *value) {
 
 // A view with strides, or the same elements under another shape.
 static bool is_strided_view(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT && value->def->n_operands && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
-        value = value->def->operands[0];
+    value = sn_value_viewed(value);
     return value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_MOVEMENT);
 }
 

@@ -1,7 +1,5 @@
 #include "passes/partition/evaluate_kept.h"
 
-#include "passes/partition/weight_pass.h"
-
 // What the backward pass needs of the forward pass. Values are taken in program order; views count as what they view.
 typedef struct keeper {
     const sn_block *block;
@@ -11,13 +9,6 @@ typedef struct keeper {
     bool *available;
     bool *held[SN_REMAT_COUNT];
 } keeper;
-
-static const sn_value *root_of(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW) &&
-           value->def->phase == SN_PHASE_FORWARD)
-        value = value->def->operands[0];
-    return value;
-}
 
 static bool is_local(const keeper *k, const sn_value *value) {
     return value->kind == SN_VALUE_RESULT && value->id >= k->first && value->id < k->first + k->count &&
@@ -37,7 +28,7 @@ static void find_needed(keeper *k, const sn_class_table *t) {
         for (int i = block->groups[g].n_forward - 1; i >= 0; i--) {
             const sn_op *op = block->groups[g].forward[i];
             for (int r = 0; r < op->n_results; r++) {
-                const sn_value *root = root_of(op->results[r]);
+                const sn_value *root = sn_value_viewed(op->results[r]);
                 if (!is_local(k, root)) continue;
                 for (size_t u = 0; u < op->results[r]->uses.count; u++)
                     if (op->results[r]->uses.data[u].op->phase == SN_PHASE_BACKWARD)
@@ -47,7 +38,7 @@ static void find_needed(keeper *k, const sn_class_table *t) {
             for (int r = 0; r < op->n_results; r++)
                 again |= k->required[op->results[r]->id - k->first] && !is_leaving(t, op->results[r]);
             for (int o = 0; again && !sn_block_op_is_heavy(op) && o < op->n_operands; o++) {
-                const sn_value *root = root_of(op->operands[o]);
+                const sn_value *root = sn_value_viewed(op->operands[o]);
                 if (is_local(k, root)) k->required[root->id - k->first] = true;
             }
         }
@@ -57,7 +48,7 @@ static void find_needed(keeper *k, const sn_class_table *t) {
 static bool is_made_again(const keeper *k, const sn_op *op) {
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return !op->n_operands;
     for (int o = 0; o < op->n_operands; o++) {
-        const sn_value *root = root_of(op->operands[o]);
+        const sn_value *root = sn_value_viewed(op->operands[o]);
         if (is_local(k, root) && !k->available[root->id - k->first]) return false;
     }
     return true;
@@ -97,14 +88,14 @@ static void make_again(waiter *w, const sn_op *op) {
     const keeper *k = w->k;
     bool again = false;
     for (int r = 0; r < op->n_results; r++) {
-        const sn_value *root = root_of(op->results[r]);
+        const sn_value *root = sn_value_viewed(op->results[r]);
         if (!is_local(k, root) || is_leaving(w->t, root) || w->held[root->id - k->first]) continue;
         bool *made = &w->again[root->id - k->first];
         *made = *made || w->t->at_once[op->results[r]->id - k->first];
         again |= *made;
     }
     for (int o = 0; again && o < op->n_operands; o++) {
-        const sn_value *root = root_of(op->operands[o]);
+        const sn_value *root = sn_value_viewed(op->operands[o]);
         if (is_local(k, root)) w->again[root->id - k->first] = true;
     }
 }
@@ -117,7 +108,7 @@ static bool is_made_late(waiter *w, const sn_value *value) {
     if (w->made[at] == UNKNOWN) {
         bool late = !w->again[at];
         for (int o = 0; late && o < value->def->n_operands; o++)
-            late = is_made_late(w, root_of(value->def->operands[o]));
+            late = is_made_late(w, sn_value_viewed(value->def->operands[o]));
         w->made[at] = late ? LATE : NOT_LATE;
     }
     return w->made[at] == LATE;
@@ -131,12 +122,13 @@ static void find_late(waiter *w, const sn_value *value) {
     uint32_t at = value->id - w->k->first;
     if (w->late[at] || is_leaving(w->t, value)) return;
     w->late[at] = true;
-    for (int o = 0; !w->held[at] && o < value->def->n_operands; o++) find_late(w, root_of(value->def->operands[o]));
+    for (int o = 0; !w->held[at] && o < value->def->n_operands; o++)
+        find_late(w, sn_value_viewed(value->def->operands[o]));
 }
 
 // Adds what one operand of the pass holds; `bytes` of it.
 static double waiting_of(waiter *w, const sn_value *operand, double bytes) {
-    const sn_value *root = sn_weight_pass_root(operand);
+    const sn_value *root = sn_value_viewed(operand);
     bool backward = root->kind == SN_VALUE_RESULT && root->def->phase == SN_PHASE_BACKWARD;
     if (!backward && is_made_late(w, root)) return find_late(w, root), 0;
     return backward && is_of_weights(w->t, root->def) ? 0 : bytes;
@@ -149,7 +141,7 @@ static double find_waiting(waiter *w, const sn_group_cut *cuts) {
         const sn_op_group *group = &w->t->block->groups[g];
         for (int i = 0; i < group->n_backward; i++)
             for (int o = 0; w->t->weight_only[g][i] && o < group->backward[i]->n_operands; o++) {
-                const sn_value *root = sn_weight_pass_root(group->backward[i]->operands[o]);
+                const sn_value *root = sn_value_viewed(group->backward[i]->operands[o]);
                 bool is_new = true;
                 for (size_t v = 0; v < seen.count; v++) is_new &= seen.data[v] != root;
                 if (!is_new) continue;
@@ -219,12 +211,12 @@ double sn_block_again_seconds(const sn_class_table *t, const double *group_secon
             const sn_op *op = t->block->groups[g].forward[i];
             bool again = false;
             for (int r = 0; r < op->n_results; r++) {
-                const sn_value *root = root_of(op->results[r]);
+                const sn_value *root = sn_value_viewed(op->results[r]);
                 if (is_local(&k, root)) again |= k.needed[root->id - k.first] && !is_leaving(t, op->results[r]);
             }
             any |= again;
             for (int o = 0; again && o < op->n_operands; o++) {
-                const sn_value *root = root_of(op->operands[o]);
+                const sn_value *root = sn_value_viewed(op->operands[o]);
                 if (is_local(&k, root)) k.needed[root->id - k.first] = true;
             }
         }

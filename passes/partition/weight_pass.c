@@ -4,15 +4,9 @@
 
 typedef enum part { OTHER, READ, MADE } part; // of the pass in a value, by id
 
-const sn_value *sn_weight_pass_root(const sn_value *value) {
-    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
-        value = value->def->operands[0];
-    return value;
-}
-
 static void take(const sn_op *op, part *parts) {
     for (int i = 0; i < op->n_operands; i++) {
-        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        const sn_value *root = sn_value_viewed(op->operands[i]);
         if (root->kind == SN_VALUE_RESULT && parts[root->id] == OTHER) parts[root->id] = READ;
     }
     for (int i = 0; i < op->n_results; i++) parts[op->results[i]->id] = MADE;
@@ -20,7 +14,7 @@ static void take(const sn_op *op, part *parts) {
 
 static bool follows(const sn_op *op, const part *parts) {
     for (int i = 0; i < op->n_operands; i++) {
-        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        const sn_value *root = sn_value_viewed(op->operands[i]);
         if (root->kind == SN_VALUE_RESULT && parts[root->id] == MADE) return true;
     }
     return false;
@@ -29,7 +23,7 @@ static bool follows(const sn_op *op, const part *parts) {
 static bool reads_nothing_else(const sn_op *op, const part *parts) {
     bool any = false;
     for (int i = 0; i < op->n_operands; i++) {
-        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        const sn_value *root = sn_value_viewed(op->operands[i]);
         if (root->kind != SN_VALUE_RESULT) continue;
         if (parts[root->id] == OTHER) return false;
         any = true;
@@ -52,7 +46,7 @@ static bool is_read_late_alone(const sn_value *value, const part *parts) {
 // What a product reads and rematerialisation makes again: what it is made from waits in its place.
 static bool is_made_for_it(const sn_op *op, const part *parts) {
     for (int i = 0; i < op->n_operands; i++) {
-        const sn_value *root = sn_weight_pass_root(op->operands[i]);
+        const sn_value *root = sn_value_viewed(op->operands[i]);
         if (root->kind == SN_VALUE_RESULT && root->def->phase != SN_PHASE_FORWARD) return false;
     }
     for (int i = 0; i < op->n_results; i++)
@@ -73,7 +67,7 @@ static bool is_slow(const sn_op *op) {
 // pass may come before this one's second, and would read the sum without what this one adds.
 static bool reads_late_sum(const sn_op *op, sn_op *const *ops, size_t n, const bool *late) {
     for (int o = op->kind == SN_OP_ASSIGN; o < op->n_operands; o++) {
-        const sn_value *value = sn_weight_pass_root(op->operands[o]);
+        const sn_value *value = sn_value_viewed(op->operands[o]);
         if (value->kind != SN_VALUE_GLOBAL || value->global->role != SN_ROLE_SUM) continue;
         for (size_t i = 0; i < n; i++)
             if (late[i] && ops[i]->kind == SN_OP_ASSIGN && ops[i]->operands[0] == value) return true;

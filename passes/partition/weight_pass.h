@@ -11,6 +11,3 @@
 // `ops`, in program order, are those that lead to gradients of parameters alone; ids of values are below n_values. Sets
 // late[i] where ops[i] is of the pass.
 void sn_weight_pass_find(sn_op *const *ops, size_t n, size_t n_values, bool *late);
-
-// The value of which this one is another view, or itself.
-const sn_value *sn_weight_pass_root(const sn_value *value);
