@@ -52,10 +52,11 @@ static bool is_read_in_parts(const sn_value *whole) {
 
 // An activation that is joined over ranks of tensor parallelism is kept in parts, and joined again (Korthikanti et al.,
 // "Reducing Activation Recomputation in Large Transformer Models", 2022, section 4.2.2).
-static bool joins_an_activation(const sn_op *op, const sn_mesh *mesh) {
+static bool joins_an_activation(const sn_op *op) {
+    if (op->kind != SN_OP_ALL_GATHER) return false;
     const sn_value *part = op->operands[0];
-    if (op->kind != SN_OP_ALL_GATHER || part->kind != SN_VALUE_RESULT || part->def->phase != SN_PHASE_FORWARD)
-        return false;
+    if (part->kind != SN_VALUE_RESULT || part->def->phase != SN_PHASE_FORWARD) return false;
+    const sn_mesh *mesh = &op->func->module->mesh;
     sn_axes axes = sn_mesh_axes_named(mesh, sn_op_string(op, "axes"));
     for (int axis = 0; axis < mesh->n_axes; axis++)
         if (axes >> axis & 1 && !sn_mesh_is_tensor_axis(mesh, axis)) return false;
@@ -63,12 +64,10 @@ static bool joins_an_activation(const sn_op *op, const sn_mesh *mesh) {
 }
 
 // The same once values are local: a gather puts the parts one after the other, and what follows puts them in order.
-static bool orders_a_join(const sn_op *op, const sn_mesh *mesh) {
+static bool orders_a_join(const sn_op *op) {
     if (op->kind != SN_OP_TRANSPOSE) return false;
-    const sn_value *value = op->operands[0];
-    while (value->kind == SN_VALUE_RESULT && sn_op_has(value->def->kind, SN_TRAIT_VIEW))
-        value = value->def->operands[0];
-    return value->kind == SN_VALUE_RESULT && joins_an_activation(value->def, mesh);
+    const sn_value *value = sn_value_viewed(op->operands[0]);
+    return value->kind == SN_VALUE_RESULT && joins_an_activation(value->def);
 }
 
 static bool moves_for_free(const sn_op *op) {
@@ -76,12 +75,10 @@ static bool moves_for_free(const sn_op *op) {
     return op->kind == SN_OP_SLICE && (lives_anyway(op->operands[0]) || is_read_in_parts(op->operands[0]));
 }
 
-static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves,
-                        const sn_pass_context *context) {
+static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves) {
     if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < smallest) return false;
     if (sn_op_has(op->kind, SN_TRAIT_VIEW)) return true; // costs nothing, and shows who reads what it renames
-    const sn_mesh *mesh = context->plan ? &context->plan->mesh : NULL;
-    if (mesh && (joins_an_activation(op, mesh) || orders_a_join(op, mesh))) return true;
+    if (joins_an_activation(op) || orders_a_join(op)) return true;
     if (moves && moves_for_free(op)) return true;
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
     for (int i = 0; i < op->n_operands; i++)
@@ -108,7 +105,7 @@ void sn_remat_free(sn_func *func, const sn_pass_context *context, int64_t smalle
     // Readers before what they read: an operand's verdict then counts the op that was made again for its reader.
     for (sn_op *op = func->last; op; op = op->prev) {
         sn_op *reader = op->n_results == 1 ? first_backward_reader(op->results[0]) : NULL;
-        if (is_worth_it(op, reader, smallest, moves, context)) make_again(op, reader, context);
+        if (is_worth_it(op, reader, smallest, moves)) make_again(op, reader, context);
     }
 }
 
