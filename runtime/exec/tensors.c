@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "runtime/exec/shard.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static sn_dtype type_of(const sn_tensor_ref *ref) {
@@ -23,12 +24,22 @@ static sn_status gather(const sn_tensor_ref *ref, sn_device *device, sn_comm *co
     return sn_shard_gather(ref->schedule, ref->class, device, comm, &ref->tensor, take, user);
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const sn_tensor_ref *)a)->tensor.name, ((const sn_tensor_ref *)b)->tensor.name);
+}
+
+// So that a file of the same tensors is the same whichever stages of a pipeline have them.
+static void sort_by_name(sn_tensor_refs *refs) {
+    if (refs->count) qsort(refs->data, refs->count, sizeof *refs->data, by_name);
+}
+
 void sn_tensors_gradients(const sn_schedules *all, sn_tensor_refs *out) {
     for (size_t c = 0; c < all->classes.count; c++) {
         const sn_schedule *s = &all->classes.items[c];
         for (size_t i = 0; i < s->gradients.count; i++)
             sn_vec_push(out, (sn_tensor_ref){s, (int64_t)c, s->gradients.items[i]});
     }
+    sort_by_name(out);
 }
 
 // Several classes may have an output that they all compute: the lowest one's counts.
@@ -54,6 +65,7 @@ void sn_tensors_saved(const sn_schedules *all, sn_tensor_refs *out) {
             sn_vec_push(out, (sn_tensor_ref){s, (int64_t)c, tensor});
         }
     }
+    sort_by_name(out);
 }
 
 sn_status sn_tensors_write(const sn_tensor_refs *refs, const sn_tensor_note *notes, size_t n_notes, sn_device *device,

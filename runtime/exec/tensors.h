@@ -14,7 +14,7 @@ typedef struct sn_tensor_ref {
 } sn_tensor_ref;
 typedef SN_VEC(sn_tensor_ref) sn_tensor_refs;
 
-// All of them, over all classes, each name once; the same list on all ranks.
+// All of them, over all classes, each name once, in the order of names; the same list on all ranks.
 void sn_tensors_gradients(const sn_schedules *schedules, sn_tensor_refs *out);
 void sn_tensors_saved(const sn_schedules *schedules, sn_tensor_refs *out); // what checkpoints hold
 
