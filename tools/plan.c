@@ -86,6 +86,7 @@ static void search_and_print(sn_planning *p) {
     json_t *json = sn_plan_to_json(&plan);
     json_t *explanation = sn_explanation(p->search, &p->request, &result, sizeof more / sizeof *more, more);
     json_object_set_new(explanation, "search_seconds", json_real(seconds));
+    json_object_set_new(explanation, "decisions", sn_plan_decisions(&plan));
     json_object_set_new(json, "explanation", explanation);
     json_object_set_new(json, "made_from", made_from(p));
     (void)print_plan(p, json);

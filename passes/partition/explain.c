@@ -1,11 +1,33 @@
 #include "passes/partition/explain.h"
 
+#include "base/alloc.h"
+
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void set_real(json_t *json, const char *key, double value) {
     json_object_set_new(json, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+// A part of a byte is rounding.
+static void set_bytes(json_t *json, const char *key, double value) {
+    json_object_set_new(json, key, isfinite(value) ? json_integer((json_int_t)ceil(value)) : json_null());
+}
+
+// ", remat=full", or of how many stages; of what has stages.
+static void put_remat(const sn_candidate *c, sn_str *out) {
+    int again = 0;
+    bool alike = true;
+    for (int i = 0; c->stages && i < c->n_stages; i++) {
+        again += c->stages[i].remat != SN_REMAT_NONE;
+        alike &= c->stages[i].remat == c->stages[0].remat;
+    }
+    if (again && alike)
+        sn_str_printf(out, ", remat=%s", sn_remat_name(c->stages[0].remat));
+    else if (again)
+        sn_str_printf(out, ", remat in %d of %d stages", again, c->n_stages);
 }
 
 // "pp=8 dp=16 tp=8, 12 micro-batches of 2, interleaved in 2 chunks, zero=1": a candidate in one line.
@@ -23,15 +45,21 @@ static char *outline_of(const sn_candidate *c) {
     if (c->pp > 1) sn_str_printf(&text, ", %s", sn_pipeline_name(c->schedule));
     if (c->chunks > 1) sn_str_printf(&text, " in %d chunks", c->chunks);
     if (sn_candidate_shares(c) > 1) sn_str_printf(&text, ", zero=%d", c->zero);
+    put_remat(c, &text);
     if (c->setting.tp > 1) sn_str_puts(&text, c->setting.boundary ? ", sequence cut" : ", sequence whole");
     if (c->data_outside) sn_str_puts(&text, ", dp outermost");
     return text.data;
 }
 
 static json_t *memory_to_json(const sn_memory *m) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "parameters", m->parameters, "gradients", m->gradients,
-                     "optimizer", m->optimizer, "activations", m->activations, "working", m->working, "buffers",
-                     m->buffers);
+    json_t *json = json_object();
+    set_bytes(json, "parameters", m->parameters);
+    set_bytes(json, "gradients", m->gradients);
+    set_bytes(json, "optimizer", m->optimizer);
+    set_bytes(json, "activations", m->activations);
+    set_bytes(json, "working", m->working);
+    set_bytes(json, "buffers", m->buffers);
+    return json;
 }
 
 static json_t *candidate_to_json(const sn_candidate *c) {
@@ -46,8 +74,9 @@ static json_t *candidate_to_json(const sn_candidate *c) {
     if (c->moved > 0) set_real(json, "moved_seconds", c->moved);
     set_real(json, "update_seconds", c->update);
     if (c->crowded > 0) set_real(json, "shared_cores_seconds", c->crowded);
-    set_real(json, "memory_bytes", c->memory);
-    if (c->excess > 0) set_real(json, "excess_bytes", c->excess);
+    json_object_set_new(json, "pipeline_ranks", json_integer(c->pp));
+    set_bytes(json, "memory_bytes", c->memory);
+    if (c->excess > 0) set_bytes(json, "excess_bytes", c->excess);
     if (!c->n_stages) json_object_set_new(json, "at_least", json_true()); // ruled out by a bound
     return json;
 }
@@ -67,7 +96,7 @@ static json_t *stage_to_json(const sn_candidate *c, int index, int64_t devices) 
     set_real(json, "communication_seconds", stage->communication);
     set_real(json, "rematerialisation_seconds", stage->again);
     set_real(json, "in_flight", stage->in_flight);
-    set_real(json, "saved_bytes", stage->saved);
+    set_bytes(json, "saved_bytes", stage->saved);
     json_object_set_new(json, "memory", memory_to_json(&stage->memory));
     return json;
 }
@@ -92,7 +121,8 @@ static json_t *classes_to_json(sn_search *search, const sn_blocks *blocks, const
         const sn_block *block = &blocks->blocks[representative];
         json_t *json = json_pack("{s:i, s:s}", "count", blocks->classes[k].count, "first", block->first);
         json_t *groups = json_array();
-        for (int g = 0; g < block->n_groups; g++)
+        bool cut = c->setting.tp > 1 || c->setting.ep > 1; // else there is nothing to tell of a group
+        for (int g = 0; cut && g < block->n_groups; g++)
             json_array_append_new(groups, json_string(sn_evaluator_choice(sn_search_evaluator(search), c->setting,
                                                                           representative, g, &arena)));
         json_object_set_new(json, "groups", groups);
@@ -122,10 +152,30 @@ static json_t *blocks_to_json(const sn_blocks *blocks) {
     return list;
 }
 
+static int by_figure(const void *left, const void *right) {
+    const sn_candidate *a = left, *b = right;
+    bool replayed = a->replayed > 0;
+    if (replayed != (b->replayed > 0)) return replayed ? -1 : 1;
+    double x = replayed ? a->replayed : a->step, y = replayed ? b->replayed : b->step;
+    return (x > y) - (x < y);
+}
+
+// In the order of what is told of them: replays compare with replays, then closed forms with each other.
+static json_t *runners_to_json(const sn_search_result *result) {
+    json_t *list = json_array();
+    size_t n = (size_t)result->n_runners;
+    sn_candidate *sorted = sn_alloc((n + 1) * sizeof *sorted);
+    if (n) memcpy(sorted, result->runners, n * sizeof *sorted);
+    if (n) qsort(sorted, n, sizeof *sorted, by_figure);
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, candidate_to_json(&sorted[i]));
+    sn_free(sorted);
+    return list;
+}
+
 json_t *sn_explanation(sn_search *search, const sn_search_request *request, const sn_search_result *result, int n,
                        const sn_what_if *what_ifs) {
     const sn_candidate *best = &result->best;
-    json_t *json = candidate_to_json(best), *stages = json_array(), *runners = json_array(), *more = json_array();
+    json_t *json = candidate_to_json(best), *stages = json_array(), *more = json_array();
     json_object_set_new(json, "objective", json_string(sn_objective_name(request->objective)));
     set_real(json, "lower_bound", result->lower_bound);
     set_real(json, "least_step_seconds", result->least_step);
@@ -133,19 +183,18 @@ json_t *sn_explanation(sn_search *search, const sn_search_request *request, cons
     json_object_set_new(json, "solved_exactly", json_integer(result->solved));
     json_object_set_new(json, "cluster", json_string(request->cluster->name));
     json_object_set_new(json, "devices", json_integer(sn_cluster_devices(request->cluster)));
-    set_real(json, "device_bytes", best->memory_limit);
+    set_bytes(json, "device_bytes", best->memory_limit);
     json_object_set_new(json, "binding_stage", json_integer(best->binding));
     json_object_set_new(json, "fullest_rank", json_integer(best->fullest));
     for (int i = 0; i < best->n_stages; i++)
         json_array_append_new(stages, stage_to_json(best, i, sn_cluster_devices(request->cluster)));
-    for (int i = 0; i < result->n_runners; i++) json_array_append_new(runners, candidate_to_json(&result->runners[i]));
     for (int i = 0; i < n; i++) {
         json_t *answer = what_ifs[i].feasible ? candidate_to_json(&what_ifs[i].best) : json_object();
         json_object_set_new(answer, "what", json_string(what_ifs[i].what));
         json_array_append_new(more, answer);
     }
     json_object_set_new(json, "stages", stages);
-    json_object_set_new(json, "runners_up", runners);
+    json_object_set_new(json, "runners_up", runners_to_json(result));
     json_object_set_new(json, "alternatives", alternatives_to_json(result));
     json_object_set_new(json, "more", more);
     json_object_set_new(json, "classes", classes_to_json(search, request->blocks, best));

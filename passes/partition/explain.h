@@ -13,10 +13,15 @@ typedef struct sn_what_if {
 // A new reference.
 json_t *sn_explanation(sn_search *search, const sn_search_request *request, const sn_search_result *result, int n,
                        const sn_what_if *what_ifs);
+// Whether the explanation of a plan can be shown: E0446 where there is none, E0454 names the field that is not usable.
+bool sn_explanation_check(const json_t *plan, const char *subject, sn_diags *diags);
+// What of the plan was edited since it was explained ("mesh, microbatches"); NULL: nothing, or the explanation does not
+// say what it is of. The text is in the arena.
+const char *sn_explanation_edits(const json_t *explanation, const sn_plan *plan, sn_arena *arena);
 // One screen: outline, stages, memory by class, step, bound.
 void sn_plan_summary(const json_t *plan, sn_str *out);
-// What binds, runners-up, why not another axis size, what more would buy. False, with E0446, when the plan carries no
-// explanation.
+// What binds, runners-up, why not another axis size, what more would buy. False when sn_explanation_check
+// is.
 bool sn_plan_explain(const json_t *plan, const char *subject, sn_diags *diags, sn_str *out);
 // One ONNX node or parameter: its stage, its layout, how its block is cut and what that takes; a new reference. NULL
 // with E0447 when it is not in the plan. And the text of that.

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,7 +245,7 @@ json_t *sn_plan_to_json(const sn_plan *plan) {
     if (plan->predicted_step_seconds > 0) {
         json_t *predicted = json_object();
         json_object_set_new(predicted, "step_seconds", json_real(plan->predicted_step_seconds));
-        json_object_set_new(predicted, "memory_bytes", json_real(plan->predicted_memory_bytes));
+        json_object_set_new(predicted, "memory_bytes", json_integer((json_int_t)ceil(plan->predicted_memory_bytes)));
         json_object_set_new(json, "predicted", predicted);
     }
     return json;
@@ -403,15 +404,17 @@ static bool is_amount(const json_t *value) {
     return json_is_number(value) && json_number_value(value) >= 0;
 }
 
+// No hash is zero, which stands for any: whoever means that leaves the field out.
 static bool is_hash(const json_t *value) {
     size_t length = json_string_length(value);
-    return length > 0 && length <= 16 && strspn(json_string_value(value), "0123456789abcdefABCDEF") == length;
+    const char *text = json_string_value(value);
+    return length > 0 && length <= 16 && strspn(text, "0123456789abcdefABCDEF") == length && strspn(text, "0") < length;
 }
 
 static const plan_key plan_keys[] = {
     {"version", is_any, ""},
-    {"model", is_hash, "up to 16 hexadecimal digits"},
-    {"cluster", is_hash, "up to 16 hexadecimal digits"},
+    {"model", is_hash, "up to 16 hexadecimal digits, not zero; left out, the plan is for any model"},
+    {"cluster", is_hash, "up to 16 hexadecimal digits, not zero; left out, the plan is for any cluster"},
     {"batch", is_count, "a positive integer"},
     {"mesh", is_object, "an object"},
     {"microbatches", is_any, ""},
@@ -506,4 +509,18 @@ uint64_t sn_plan_hash(const sn_plan *plan) {
     free(text);
     json_decref(json);
     return hash;
+}
+
+json_t *sn_plan_decisions(const sn_plan *plan) {
+    json_t *json = sn_plan_to_json(plan), *hashes = json_object(), *value;
+    const char *name;
+    json_object_foreach(json, name, value) {
+        if (strcmp(name, "predicted") == 0) continue;
+        bool ordered = strcmp(name, "mesh") == 0; // axes from outer to inner
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | (ordered ? 0 : JSON_SORT_KEYS));
+        set_hash(hashes, name, sn_hash_bytes(text, strlen(text), 0));
+        free(text);
+    }
+    json_decref(json);
+    return hashes;
 }

@@ -73,7 +73,8 @@ typedef struct sn_plan {
     int n_layouts; // 0 with a mesh beyond pp and dp: chosen by `partition`
     sn_plan_layout *layouts;
 
-    uint64_t model_hash;   // of the graph form and its global shapes: a plan is refused for another model; 0: any
+    uint64_t model_hash;   // of the graph form and its global shapes: a plan is refused for another model; 0, where the
+                           // text has none: any
     uint64_t cluster_hash; // of the cluster it was made for; 0: any
     double predicted_step_seconds; // 0 when nothing was predicted
     double predicted_memory_bytes; // of the fullest device
@@ -100,3 +101,5 @@ json_t *sn_plan_load(const char *path, sn_diags *diags);
 json_t *sn_plan_to_json(const sn_plan *plan);
 bool sn_plan_from_json(const json_t *json, const char *subject, sn_diags *diags, sn_arena *arena, sn_plan *out);
 uint64_t sn_plan_hash(const sn_plan *plan);
+// A new reference: of each field of the plan's JSON but what it predicts, a hash, by which an edit is told.
+json_t *sn_plan_decisions(const sn_plan *plan);

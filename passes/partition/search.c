@@ -219,9 +219,11 @@ static void read_alternatives(run *r, sn_search_result *out) {
         noted *list = r->noted[p].list.data;
         size_t n = r->noted[p].list.count;
         if (n) qsort(list, n, sizeof *list, by_value);
+        int own = out->feasible ? properties[p].value(&out->best) : -1;
         for (size_t i = 0; i < n; i++)
-            out->alternatives[out->n_alternatives++] = (sn_alternative){
-                properties[p].name, value_text(&properties[p], list[i].value, arena), list[i].candidate};
+            if (list[i].value != own)
+                out->alternatives[out->n_alternatives++] = (sn_alternative){
+                    properties[p].name, value_text(&properties[p], list[i].value, arena), list[i].candidate};
         sn_vec_free(&r->noted[p].list);
     }
 }

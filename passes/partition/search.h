@@ -50,7 +50,7 @@ static inline int sn_candidate_shares(const sn_candidate *candidate) {
     return candidate->dp * candidate->setting.cp;
 }
 
-// The best candidate that has a property: what the plan is compared with.
+// The best candidate that has a property which the best of all has not: what the plan is compared with.
 typedef struct sn_alternative {
     const char *axis; // "tp", "pp", "ep", "zero", "remat", "schedule", "micro-batch", …
     const char *value;

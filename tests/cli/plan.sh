@@ -40,6 +40,43 @@ sed '/search_seconds/d' "$plan" >"$tree/a" && sed '/search_seconds/d' "$tree/aga
     echo "$0: planning twice gives two plans" >&2
     failures=1
 }
+# percentages of the step's parts add up, crowded hosts included; what a runner-up is told to take rises; no value of the
+# plan's own is asked about; where no axis cuts matrices nothing is said of one
+adds_up() {
+    expect 0 'the step: ' "$sennit" explain "$1"
+    sed -n 's/([^)]*)//; s/^  the step: //p' "$tree/output" | tr ',' '\n' |
+        awk '{ sum += $1 } END { exit !(NR > 2 && sum > 99.7 && sum < 100.3) }' ||
+        { echo "$1: parts of the step do not add up" >&2; failures=1; }
+}
+adds_up "$plan"
+expect 0 'no plan is faster' "$sennit" plan "$model" $options --cluster local:64 --batch 64 -o "$tree/crowded.json"
+adds_up "$tree/crowded.json"
+expect 0 'waiting for cores that ranks share' "$sennit" explain "$tree/crowded.json"
+for each in "$plan" "$tree/crowded.json"; do
+    "$sennit" explain "$each" | sed -n '/^Runners-up/,/^Why not/s/.*% (\([0-9.]*\) \(us\|ms\|s\)\( replayed\)*).*/\1 \2 \3/p' |
+        awk '{ s = $1 * ($2 == "us" ? 1e-6 : $2 == "ms" ? 1e-3 : 1); if ($3 == last && s < before) exit 1
+               if ($3 != "" && NR > 1 && last == "") exit 1
+               last = $3; before = s }' || { echo "$each: runners-up are out of order" >&2; failures=1; }
+done
+expect 0 'dp=2, .*, remat=full' "$sennit" plan "$model" $options --cluster local:2 --batch 16 --mesh dp=2,remat=full -o "$tree/pair.json"
+never '^  dp=2: |the pipeline takes longer|rank of tp' "$sennit" explain "$tree/pair.json"
+never 'rank of tp' "$sennit" explain "$tree/pair.json" --node node_add_7
+never '_bytes": [0-9]*\.' "$sennit" plan "$model" $options --cluster local:4 --batch 16 --json
+# an edited plan is not what its explanation tells of; an edited explanation is checked
+edit() { # STATUS PATTERN SED
+    sed "$3" "$plan" >"$tree/edited.json"
+    expect "$1" "$2" "$sennit" explain "$tree/edited.json"
+}
+never 'W0446' "$sennit" explain "$plan"
+edit 0 'W0446.*edited since it was explained \(batch\)' 's/"batch": 16/"batch": 32/'
+edit 0 'W0446.*\(remat\)' '0,/^  "remat": "none"/s//  "remat": "full"/'
+expect 0 '"edited": "remat"' "$sennit" explain "$tree/edited.json" --json
+edit 1 'E0454.*explanation.s "step_seconds" is not usable' '/"explanation"/,$s/^    "step_seconds": /&-/'
+edit 1 'E0454.*"step_seconds"' '/"explanation"/,$s/^    "step_seconds": .*,/    "step_seconds": "NaN",/'
+edit 1 'E0454.*"lower_bound"' '/^    "lower_bound"/d'
+edit 1 'E0454.*"stages\[0\].memory.optimizer"' 's/"optimizer": /&-/'
+edit 1 'E0454.*"binding_stage"' 's/"binding_stage": .*,/"binding_stage": 99,/'
+edit 1 'E0454.*"runners_up\[0\].outline"' '/"runners_up"/,$s/"outline": ".*"/"outline": 3/'
 # planned with a profile, it is simulated with or without one
 expect 0 'step ' "$sennit" plan "$model" $options --cluster local:2 --batch 16 -o "$tree/profiled.json" \
     --profile "$root/samples/profiles/sapphire-rapids-2-cores.json"
@@ -70,8 +107,8 @@ longest 2 'longest rank' pp=2,dp=2,schedule=interleaved,chunks=2,microbatches=4
 expect 0 '^  stages [01], [23], devices ' "$sennit" explain "$tree/marked.json"
 # what ZeRO-3 moves with each micro-batch is part of the pipeline, and said
 longest 1 longest dp=4,zero=3
-expect 0 'pipeline .* \(of it parameters and gradients over dp [0-9.]+ [mu]s\), .* once a step ' "$sennit" explain "$tree/marked.json"
-expect 0 'step: .*% pipeline \([1-9][0-9]* % parameters and gradients over dp' "$sennit" explain "$tree/marked.json"
+expect 0 'forward and backward .* \(of it parameters and gradients over dp [0-9.]+ [mu]s\), .* once a step ' "$sennit" explain "$tree/marked.json"
+expect 0 'step: .*% forward and backward \([1-9][0-9.]* % parameters and gradients over dp' "$sennit" explain "$tree/marked.json"
 expect 0 '"moved_seconds": 0\.' "$sennit" explain "$tree/marked.json" --json
 # and what is in the way is said
 fail() { # MESH CAUSE
@@ -207,6 +244,9 @@ refuse 'E0403.*"predicted" is not usable' '"predicted": 3'
 refuse 'E0403.*predicted "step_seconds" is not usable' '"predicted": {"step_seconds": "fast"}'
 refuse 'E0403.*"stages" is not usable' '"stages": {}'
 refuse 'E0403.*"model" is not usable' '"model": "gpt"'
+refuse 'E0403.*"model" is not usable' '"model": "0"'
+refuse 'E0403.*"cluster" is not usable' '"cluster": "0000000000000000"'
+refuse 'left out, the plan is for any model' '"model": "0"'
 echo '{"version": 2, "mesh": {"dp": 2}, "explanation": {}}' >"$tree/hollow.json"
 expect 1 'E0446.*no explanation' "$sennit" explain "$tree/hollow.json"
 expect 1 'E0405.*read: unable to open' "$sennit" explain "$tree/missing.json"
