@@ -122,6 +122,10 @@ train 1 'error\[E0712\].*saved/latest.*does not name' --data data --resume saved
 train 1 "error\[E0712\].*'nowhere' holds no checkpoint" --data data --resume nowhere
 train 1 'help: --resume takes the folder' --data data --resume nowhere
 train 1 'error\[E0712\].*nowhere' --data data --resume nowhere --ranks 2
+grep -qE 'mpirun|-----' "$tree/output" && {
+    echo "$0: mpirun repeats that a run failed: $(cat "$tree/output")" >&2
+    failures=1
+}
 expect 1 'saved/nonsense' "$sennit" export saved -o out.onnx
 [ ! -e out.onnx ] || { echo "a failed export left a file" >&2; failures=1; }
 exit $failures
