@@ -1,5 +1,6 @@
-// What each instruction of the schedules takes on a cluster, by the cost model. All ranks of a class pay the price of
-// its first rank: within a class the programs are the same, and so are the groups up to where they lie.
+// What each instruction of the schedules takes on a cluster, by the cost model. Within a class the programs are the
+// same, but its ranks may be of several kinds of devices, and their groups lie on more or fewer nodes: all of them pay
+// what the slowest pays, which the others would wait for.
 #pragma once
 #include "backend/lower/kernels.h"
 #include "passes/cost/cost.h"

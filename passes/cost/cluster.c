@@ -161,6 +161,14 @@ sn_group sn_cluster_group_of(const sn_cluster *cluster, int64_t n, const int64_t
     return span(cluster, n, ranks, 0, 0);
 }
 
+bool sn_group_equal(const sn_group *a, const sn_group *b) {
+    bool equal = a->ranks == b->ranks && a->n_levels == b->n_levels;
+    for (int i = 0; equal && i < a->n_levels; i++)
+        equal = a->level[i].parties == b->level[i].parties && a->level[i].members == b->level[i].members &&
+                a->level[i].alpha == b->level[i].alpha && a->level[i].beta == b->level[i].beta;
+    return equal;
+}
+
 json_t *sn_cluster_to_json(const sn_cluster *cluster) {
     json_t *nodes = json_array(), *links = json_array();
     for (int i = 0; i < cluster->n_kinds; i++) {

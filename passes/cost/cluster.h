@@ -68,3 +68,4 @@ typedef struct sn_group {
 // Ranks first, first + stride, …: how a mesh axis cuts the ranks.
 sn_group sn_cluster_group(const sn_cluster *cluster, int64_t first, int64_t size, int64_t stride);
 sn_group sn_cluster_group_of(const sn_cluster *cluster, int64_t n, const int64_t *ranks); // in rising order
+bool sn_group_equal(const sn_group *a, const sn_group *b);

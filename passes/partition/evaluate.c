@@ -17,9 +17,11 @@ typedef struct solution {
     int **choice, **label; // [class][group], [class][flow]
 } solution;
 
-// How all axes cut the classes under a setting.
+// How all axes cut the classes under a setting, and where.
 typedef struct ways {
     sn_cut_setting setting;
+    sn_site site;
+    sn_cost_model model;                 // of the site's device
     const solution *over[SN_AXIS_KINDS]; // NULL for dp and cp
 } ways;
 
@@ -31,6 +33,7 @@ typedef struct known_tensors {
 
 typedef struct known {
     sn_cut_setting setting;
+    sn_site site;
     sn_block_cost *costs; // NULL: it does not divide
 } known;
 
@@ -138,6 +141,10 @@ void sn_evaluator_free(sn_evaluator *e) {
     sn_vec_free(&e->tensors);
 }
 
+sn_site sn_evaluator_site(const sn_evaluator *e) {
+    return (sn_site){.device = e->model.device};
+}
+
 int sn_evaluator_boundaries(const sn_evaluator *e) {
     return e->boundaries;
 }
@@ -162,10 +169,12 @@ static int64_t parts_of(const sn_evaluator *e, sn_cut_setting setting, int axis)
 }
 
 // Ranks of the axes: tp innermost, then cp, then ep.
-static sn_group ranks_of(const sn_evaluator *e, sn_cut_setting setting, int axis) {
+static sn_group ranks_of(const sn_evaluator *e, const ways *w, int axis) {
+    sn_cut_setting setting = w->setting;
     int64_t stride = axis == SN_EXPERT_AXIS ? setting.tp * setting.cp : axis == SN_CONTEXT_AXIS ? setting.tp : 1;
+    int64_t first = axis == SN_EXPERT_AXIS ? w->site.ep : axis == SN_CONTEXT_AXIS ? w->site.cp : w->site.tp;
     for (int a = axis + 1; axis >= SN_TENSOR_AXIS && a < SN_AXIS_KINDS; a++) stride *= parts_of(e, setting, a);
-    return sn_cluster_group(e->cluster, 0, parts_of(e, setting, axis), stride);
+    return sn_cluster_group(e->cluster, first, parts_of(e, setting, axis), stride);
 }
 
 static const sn_strategy *chosen(const sn_class_table *t, const ways *w, int axis, int g) {
@@ -202,7 +211,8 @@ static double flow_bytes(const sn_evaluator *e, const sn_class_table *t, int f, 
 enum { ALL_AXES = (1 << SN_AXIS_KINDS) - 1 };
 
 // The ranks of a set of tensor axes: by bit, those outside of `axis`, and `axis` itself where it is meant to be in.
-static sn_group ranks_of_set(const sn_evaluator *e, sn_cut_setting setting, int axis, unsigned outside, bool itself) {
+static sn_group ranks_of_set(const sn_evaluator *e, const ways *w, int axis, unsigned outside, bool itself) {
+    sn_cut_setting setting = w->setting;
     int64_t size = itself ? parts_of(e, setting, axis) : 1, stride = 1;
     int innermost = itself ? axis : SN_TENSOR_AXIS;
     for (int i = 0; SN_TENSOR_AXIS + i < axis; i++) {
@@ -211,7 +221,7 @@ static sn_group ranks_of_set(const sn_evaluator *e, sn_cut_setting setting, int 
         if (!itself) innermost = SN_TENSOR_AXIS + i;
     }
     for (int a = innermost + 1; a < SN_AXIS_KINDS; a++) stride *= parts_of(e, setting, a);
-    return sn_cluster_group(e->cluster, 0, size, stride);
+    return sn_cluster_group(e->cluster, w->site.tp, size, stride);
 }
 
 static void note_outside(sn_evaluator *e, const ways *w, int axis, int k, sn_layout_problem *p) {
@@ -221,8 +231,8 @@ static void note_outside(sn_evaluator *e, const ways *w, int axis, int k, sn_lay
         p->outside[p->n_outside++] =
             (sn_outer_axis){w->over[a]->choice[k], w->over[a]->label[k], parts_of(e, w->setting, a)};
     for (unsigned set = 1; set < 1u << p->n_outside; set++) {
-        together[set] = ranks_of_set(e, w->setting, axis, set, true);
-        without[set] = ranks_of_set(e, w->setting, axis, set, false);
+        together[set] = ranks_of_set(e, w, axis, set, true);
+        without[set] = ranks_of_set(e, w, axis, set, false);
     }
     p->together = together;
     p->without = without;
@@ -233,7 +243,7 @@ static sn_layout_problem layout_problem(sn_evaluator *e, const sn_class_table *t
     double *bytes = SN_NEW_N(&e->scratch, double, t->n_flows + 1);
     for (int f = 0; f < t->n_flows; f++) bytes[f] = flow_bytes(e, t, f, w, ALL_AXES & ~(1u << axis));
     sn_layout_problem problem = {.table = t,
-                                 .model = &e->model,
+                                 .model = &w->model,
                                  .ranks = ranks,
                                  .boundary = axis == SN_EXPERT_AXIS    ? SN_BOUNDARY_SAMPLES
                                              : w->setting.boundary > 0 ? SN_BOUNDARY_SEQUENCE
@@ -294,7 +304,7 @@ static bool is_read_by(const sn_op_group *group, const sn_value *value, bool bac
 }
 
 // Experts that a group reads whole are gathered for it, in each pass that reads them; their gradient is scattered.
-static double gather_seconds(const sn_evaluator *e, const sn_class_table *t, int g, const sn_group_cut *cut,
+static double gather_seconds(const sn_cost_model *model, const sn_class_table *t, int g, const sn_group_cut *cut,
                              const sn_group *ranks, bool backward) {
     const sn_op_group *group = &t->block->groups[g];
     double seconds = 0;
@@ -306,8 +316,8 @@ static double gather_seconds(const sn_evaluator *e, const sn_class_table *t, int
         for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
             if (sn_strategy_need(group, cut->strategy[a], value) >= 0) bytes /= (double)cut->parts[a];
         if (!backward || is_read_by(group, value, true))
-            seconds += sn_cost_collective(&e->model, SN_OP_ALL_GATHER, bytes, ranks);
-        if (backward) seconds += sn_cost_collective(&e->model, SN_OP_REDUCE_SCATTER, bytes, ranks);
+            seconds += sn_cost_collective(model, SN_OP_ALL_GATHER, bytes, ranks);
+        if (backward) seconds += sn_cost_collective(model, SN_OP_REDUCE_SCATTER, bytes, ranks);
     }
     return seconds;
 }
@@ -359,12 +369,12 @@ static double strategy_seconds(sn_evaluator *e, const sn_layout_problem *p, int 
     sn_group_seconds seconds;
     cut.strategy[axis] = &t->strategies[g].list[s];
     if (!is_open(t, g, s, axis) ||
-        !sn_times_group(e->times, &e->model, group, t->weight_only[g], &cut, &e->scratch, &seconds))
+        !sn_times_group(e->times, &w->model, group, t->weight_only[g], &cut, &e->scratch, &seconds))
         return INFINITY;
     double total = seconds.forward + seconds.backward_input + seconds.backward_weight;
     for (int side = 0; side < 2; side++) {
         total += inner_move_seconds(p, group, &cut, axis, side);
-        if (axis == SN_EXPERT_AXIS) total += gather_seconds(e, t, g, &cut, p->ranks, side);
+        if (axis == SN_EXPERT_AXIS) total += gather_seconds(&w->model, t, g, &cut, p->ranks, side);
     }
     if (axis >= SN_TENSOR_AXIS) total += kept_seconds(e, t, g, &cut);
     return total;
@@ -382,7 +392,7 @@ static double solve_class(sn_evaluator *e, int k, const ways *w, const sn_value 
     const sn_class_table *t = &e->tables[k];
     int axis = out->axis;
     double seconds = 0;
-    sn_group ranks = ranks_of(e, w->setting, axis);
+    sn_group ranks = ranks_of(e, w, axis);
     sn_layout_problem problem = layout_problem(e, t, w, axis, &ranks);
     problem.seconds = SN_NEW_N(&e->scratch, double *, t->block->n_groups + 1);
     for (int g = 0; g < t->block->n_groups; g++) {
@@ -480,7 +490,9 @@ static solution key_of(const sn_evaluator *e, sn_cut_setting setting, int axis) 
 static const solution *find_solution(sn_evaluator *e, sn_cut_setting setting, int axis);
 
 static void solve_axis(sn_evaluator *e, solution *s) {
-    ways w = {.setting = {.tp = 1, .cp = 1, .ep = s->parts[SN_EXPERT_AXIS], .boundary = s->boundary}};
+    ways w = {.setting = {.tp = 1, .cp = 1, .ep = s->parts[SN_EXPERT_AXIS], .boundary = s->boundary},
+              .site = sn_evaluator_site(e),
+              .model = e->model};
     for (int a = SN_TENSOR_AXIS; a <= s->axis; a++) {
         w.setting.tp *= s->parts[a];
         if (a > SN_TENSOR_AXIS) w.setting.inner[a - SN_TENSOR_AXIS - 1] = s->parts[a];
@@ -513,16 +525,21 @@ static const solution *find_solution(sn_evaluator *e, sn_cut_setting setting, in
     return s;
 }
 
-static ways ways_of(sn_evaluator *e, sn_cut_setting setting) {
-    ways w = {.setting = setting};
+static ways ways_at(sn_evaluator *e, sn_cut_setting setting, sn_site site) {
+    ways w = {.setting = setting, .site = site, .model = e->model};
+    w.model.device = site.device;
     for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) w.over[a] = find_solution(e, setting, a);
     return w;
+}
+
+static ways ways_of(sn_evaluator *e, sn_cut_setting setting) {
+    return ways_at(e, setting, sn_evaluator_site(e));
 }
 
 // Over cp: what flows with the sequence cut and is read whole is gathered, and its gradient scattered.
 static double context_seconds(const sn_evaluator *e, const sn_class_table *t, const ways *w, bool backward) {
     if (w->setting.cp == 1) return 0;
-    sn_group ranks = ranks_of(e, w->setting, SN_CONTEXT_AXIS);
+    sn_group ranks = ranks_of(e, w, SN_CONTEXT_AXIS);
     double seconds = 0;
     for (int f = 0; f < t->n_flows; f++) {
         const sn_flow *flow = &t->flows[f];
@@ -539,7 +556,7 @@ static double context_seconds(const sn_evaluator *e, const sn_class_table *t, co
                     bytes /= (double)parts_of(e, w->setting, a);
             if (kind == SN_OP_ALL_TO_ALL) bytes /= w->setting.cp;
             sn_op_kind mirror = kind == SN_OP_ALL_GATHER ? SN_OP_REDUCE_SCATTER : kind;
-            seconds += sn_cost_collective(&e->model, backward ? mirror : kind, bytes, &ranks);
+            seconds += sn_cost_collective(&w->model, backward ? mirror : kind, bytes, &ranks);
         }
     }
     return seconds;
@@ -552,9 +569,9 @@ static double input_bytes(const sn_evaluator *e, const sn_class_table *t, const 
     return bytes;
 }
 
-static double parameter_seconds(sn_evaluator *e, const sn_parameter_ops *of, int n, sn_op *const *ops,
-                                const sn_cut *cuts, const int64_t *parts) {
-    return sn_times_parameter(e->times, &e->model, of->parameter, n, ops, cuts, parts, &e->scratch);
+static double parameter_seconds(sn_evaluator *e, const sn_cost_model *model, const sn_parameter_ops *of, int n,
+                                sn_op *const *ops, const sn_cut *cuts, const int64_t *parts) {
+    return sn_times_parameter(e->times, model, of->parameter, n, ops, cuts, parts, &e->scratch);
 }
 
 static double least_seconds(sn_evaluator *e, double *known, int n, sn_op *const *ops) {
@@ -563,7 +580,7 @@ static double least_seconds(sn_evaluator *e, double *known, int n, sn_op *const 
 }
 
 static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
-    sn_group ranks = sn_cluster_group(e->cluster, 0, w->setting.tp, 1);
+    sn_group ranks = sn_cluster_group(e->cluster, w->site.tp, w->setting.tp, 1);
     for (int p = 0; p < t->block->n_parameters; p++) {
         sn_parameter_ops *ops = &t->parameters[p];
         const sn_value *value = ops->parameter->value;
@@ -580,13 +597,14 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
         out->parameters += (double)sn_type_bytes(value->type) / parts;
         out->gradients += ops->gradient_bytes / parts;
         out->optimizer += ops->optimizer_bytes / parts;
-        out->update += parameter_seconds(e, ops, ops->n_update, ops->update, cuts, axis_parts);
-        out->clear += parameter_seconds(e, ops, ops->n_clear, ops->clear, cuts, axis_parts);
+        out->update += parameter_seconds(e, &w->model, ops, ops->n_update, ops->update, cuts, axis_parts);
+        out->clear += parameter_seconds(e, &w->model, ops, ops->n_clear, ops->clear, cuts, axis_parts);
         out->least_update += least_seconds(e, &ops->least_update, ops->n_update, ops->update);
         out->least_clear += least_seconds(e, &ops->least_clear, ops->n_clear, ops->clear);
-        out->backward_weight += parameter_seconds(e, ops, ops->n_accumulate, ops->accumulate, cuts, axis_parts);
+        out->backward_weight +=
+            parameter_seconds(e, &w->model, ops, ops->n_accumulate, ops->accumulate, cuts, axis_parts);
         if (w->setting.tp > 1 && whole && w->setting.boundary)
-            out->reduce += sn_cost_collective(&e->model, SN_OP_ALL_REDUCE,
+            out->reduce += sn_cost_collective(&w->model, SN_OP_ALL_REDUCE,
                                               ops->gradient_bytes / (double)axis_parts[SN_EXPERT_AXIS], &ranks);
     }
 }
@@ -595,13 +613,13 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
 static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, const ways *w, int axis) {
     sn_move_seconds sum = {0};
     if (parts_of(e, w->setting, axis) == 1) return sum;
-    sn_group ranks = ranks_of(e, w->setting, axis);
+    sn_group ranks = ranks_of(e, w, axis);
     sn_layout_problem problem = layout_problem(e, t, w, axis, &ranks);
     for (int g = 0; g < t->block->n_groups; g++) {
         sn_group_cut cut = group_cut(e, t, g, w);
         for (int side = 0; side < 2; side++) {
             double seconds = inner_move_seconds(&problem, &t->block->groups[g], &cut, axis, side);
-            if (axis == SN_EXPERT_AXIS) seconds += gather_seconds(e, t, g, &cut, &ranks, side);
+            if (axis == SN_EXPERT_AXIS) seconds += gather_seconds(&w->model, t, g, &cut, &ranks, side);
             *(side ? &sum.backward : &sum.forward) += seconds;
         }
     }
@@ -653,7 +671,7 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
     for (int g = 0; g < n; g++) {
         sn_group_seconds seconds;
         cuts[g] = group_cut(e, t, g, w);
-        if (!sn_times_group(e->times, &e->model, &t->block->groups[g], t->weight_only[g], &cuts[g], &e->scratch,
+        if (!sn_times_group(e->times, &w->model, &t->block->groups[g], t->weight_only[g], &cuts[g], &e->scratch,
                             &seconds))
             return false;
         group_seconds[g] = seconds.forward + (fusion[0] - 1) * seconds.light[0];
@@ -681,14 +699,19 @@ static bool setting_equal(sn_cut_setting a, sn_cut_setting b) {
     return equal;
 }
 
-const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting) {
-    for (size_t k = 0; k < e->known.count; k++) {
-        size_t i = (e->next + k) % e->known.count;
-        if (!setting_equal(e->known.data[i].setting, setting)) continue;
+static bool site_equal(sn_site a, sn_site b) {
+    return a.device == b.device && a.tp == b.tp && a.cp == b.cp && a.ep == b.ep;
+}
+
+const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting, sn_site site) {
+    for (size_t n = 0; n < e->known.count; n++) {
+        size_t i = (e->next + n) % e->known.count;
+        const known *k = &e->known.data[i];
+        if (!setting_equal(k->setting, setting) || !site_equal(k->site, site)) continue;
         e->next = i + 1;
-        return e->known.data[i].costs;
+        return k->costs;
     }
-    ways w = ways_of(e, setting);
+    ways w = ways_at(e, setting, site);
     sn_block_cost *costs = SN_NEW_N(e->arena, sn_block_cost, e->blocks->n_classes + 1);
     bool good = e->blocks->batch % setting.micro == 0 && setting.micro % setting.ep == 0 &&
                 (setting.cp == 1 || e->has_sequence) &&
@@ -696,7 +719,7 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting)
     for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) good &= w.over[a]->possible;
     for (int k = 0; good && k < e->blocks->n_classes; k++) good = cost_class(e, k, &w, &costs[k]);
     sn_arena_free(&e->scratch);
-    sn_vec_push(&e->known, (known){setting, good ? costs : NULL});
+    sn_vec_push(&e->known, (known){setting, site, good ? costs : NULL});
     return good ? costs : NULL;
 }
 

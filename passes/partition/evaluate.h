@@ -27,6 +27,13 @@ typedef struct sn_block_activations {
     double waiting; // what they need of the pass before: gradients of results, and what it computed again
 } sn_block_activations;
 
+// Which devices compute. All blocks of a class are laid out in one way, whichever they lie on; what that takes depends
+// on the device and on the links that join it to the others of its groups.
+typedef struct sn_site {
+    const sn_device_kind *device;
+    int64_t tp, cp, ep; // first ranks of the groups over these axes
+} sn_site;
+
 // A parameter of a block, or several alike: ZeRO and data parallelism move each in a collective of its own, so latency
 // counts once for each.
 typedef struct sn_block_tensor {
@@ -73,8 +80,10 @@ int64_t sn_evaluator_experts(const sn_evaluator *evaluator);
 // How tp ranks are split into axes, as sn_cut_setting.inner: where an op has a dim of two factors and an operand has
 // the outer one alone (key heads, and the query heads that share one), and tp is too large for that one.
 void sn_evaluator_split(const sn_evaluator *evaluator, int tp, int inner[SN_TENSOR_AXES - 1]);
-// Costs of each class, [n_classes]; NULL when some dim does not divide. Kept: asking again is cheap.
-const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_cut_setting setting);
+// Costs of each class, [n_classes]; NULL when some dim does not divide, whatever the site. Kept: asking again is cheap.
+const sn_block_cost *sn_evaluator_costs(sn_evaluator *evaluator, sn_cut_setting setting, sn_site site);
+// The device of the evaluator's model, in groups that begin with the cluster's first rank: layouts are chosen for it.
+sn_site sn_evaluator_site(const sn_evaluator *evaluator);
 // What parameters the classes have under the setting, [n_classes]: one answer for all settings that cut them alike.
 const sn_block_tensors *sn_evaluator_tensors(sn_evaluator *evaluator, sn_cut_setting setting);
 // The layouts that the setting gives the parameters and results of the model, for the axis named "ep" of `mesh` and its

@@ -46,7 +46,7 @@ void sn_times_free(sn_times *times) {
 
 bool sn_times_group(sn_times *times, const sn_cost_model *model, const sn_op_group *group, const bool *weight_only,
                     const sn_group_cut *cut, sn_arena *scratch, sn_group_seconds *out) {
-    sn_times_key key = {.what = {group}};
+    sn_times_key key = {.device = model->device, .what = {group}};
     for (int a = 0; a < SN_AXIS_KINDS; a++) {
         if (!cut->strategy[a]->cuts || cut->parts[a] == 1) continue; // the shapes are whole
         key.what[2 + a] = cut->strategy[a];
@@ -62,7 +62,7 @@ bool sn_times_group(sn_times *times, const sn_cost_model *model, const sn_op_gro
 double sn_times_parameter(sn_times *times, const sn_cost_model *model, const sn_global *parameter, int n,
                           sn_op *const *ops, const sn_cut cuts[SN_AXIS_KINDS], const int64_t parts[SN_AXIS_KINDS],
                           sn_arena *scratch) {
-    sn_times_key key = {.what = {parameter, ops}};
+    sn_times_key key = {.device = model->device, .what = {parameter, ops}};
     for (int a = 0; a < SN_AXIS_KINDS; a++) {
         if (cuts[a] < 0 || parts[a] == 1) continue;
         key.parts[a] = parts[a];

@@ -7,6 +7,7 @@
 
 // Everything that tells two questions apart; made of whole words, for hashing.
 typedef struct sn_times_key {
+    const void *device;
     const void *what[2 + SN_AXIS_KINDS]; // the group and its strategies; the parameter and the list of ops
     int64_t parts[SN_AXIS_KINDS], cut[SN_AXIS_KINDS];
 } sn_times_key;
@@ -17,7 +18,7 @@ typedef struct sn_known_times {
     sn_group_seconds seconds; // of a parameter: forward
 } sn_known_times;
 
-// Zero-initialise. Of one model and cost model.
+// Zero-initialise. Of one model; cost models differ in the device alone.
 typedef struct sn_times {
     SN_VEC(sn_known_times) known;
     uint32_t *slots; // index + 1 into known, 0 when empty

@@ -126,7 +126,8 @@ static json_t *classes_to_json(sn_search *search, const sn_blocks *blocks, const
             json_array_append_new(groups, json_string(sn_evaluator_choice(sn_search_evaluator(search), c->setting,
                                                                           representative, g, &arena)));
         json_object_set_new(json, "groups", groups);
-        const sn_block_cost *cost = sn_evaluator_costs(sn_search_evaluator(search), c->setting);
+        sn_evaluator *e = sn_search_evaluator(search);
+        const sn_block_cost *cost = sn_evaluator_costs(e, c->setting, sn_evaluator_site(e));
         if (cost) {
             set_real(json, "forward_seconds", cost[k].forward);
             set_real(json, "backward_seconds", cost[k].backward_input + cost[k].backward_weight);

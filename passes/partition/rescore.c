@@ -9,15 +9,24 @@ enum {
     MOST_REPLAYED = 16,
 };
 
-// Seconds of a step; 0 when it is not replayed. Messages are part of the stages' times (sn_stage_report).
+// Messages go beside the passes; where they were measured, on ranks that are processes, they are work of the ranks.
+static sn_stage_times times_of(const sn_search_request *request, const sn_candidate *c, int stage) {
+    const sn_stage_report *s = &c->stages[stage];
+    double receive = request->profile ? 0 : s->message;
+    double send = request->profile || stage + 1 == c->n_stages ? 0 : c->stages[stage + 1].message;
+    return (sn_stage_times){.forward = s->forward - receive,
+                            .backward_input = s->backward_input - receive,
+                            .backward_weight = s->backward_weight,
+                            .to_next = send,
+                            .to_previous = receive};
+}
+
+// Seconds of a step; 0 when it is not replayed.
 static double replay(const sn_search_request *request, int64_t devices, const sn_candidate *c) {
     if (!c->stages || c->n_stages != c->pp * c->chunks || (int64_t)c->n_stages * c->microbatches > MOST_PASSES)
         return 0;
     sn_stage_times *stages = sn_alloc((size_t)c->n_stages * sizeof *stages);
-    for (int i = 0; i < c->n_stages; i++)
-        stages[i] = (sn_stage_times){.forward = c->stages[i].forward,
-                                     .backward_input = c->stages[i].backward_input,
-                                     .backward_weight = c->stages[i].backward_weight};
+    for (int i = 0; i < c->n_stages; i++) stages[i] = times_of(request, c, i);
     // of the ranks that share cores one of each coordinate is replayed, with its part of them
     double each = request->cores * c->pp / (double)devices, crowd = 1;
     if (each > 0 && each < c->pp) crowd = c->pp / (each * request->sharing);

@@ -160,6 +160,7 @@ sn_search *sn_search_behind(const sn_search *like, const sn_cluster *cluster) {
 void sn_search_free(sn_search *search) {
     sn_evaluator_free(search->evaluator);
     sn_vec_free(&search->groups);
+    sn_vec_free(&search->sites);
     sn_vec_free(&search->moves);
     sn_vec_free(&search->bounds);
 }
@@ -235,33 +236,31 @@ typedef struct terms {
     sn_price_sums sums;
 } terms;
 
-static sn_stage_context *shared_context(run *r, sn_candidate *c, const sn_block_cost *costs, double *paces, terms *t) {
+static sn_stage_context *shared_context(run *r, sn_candidate *c, terms *t) {
     if (!t->known) {
-        t->context = sn_price_context(r->search, r->limit_scale, c, costs, paces);
+        t->context = sn_price_context(r->search, r->limit_scale, c);
         t->sums = sn_price_sums_of(r->search, c, &t->context);
         t->known = true;
-    } else {
-        sn_price_set_stages(r->search, r->limit_scale, c, paces, &t->context);
     }
+    sn_price_set_candidate(&t->context, c);
     return &t->context;
 }
 
-static double bound_of(run *r, sn_candidate *c, const sn_block_cost *costs, double *paces, terms *t) {
+static double bound_of(run *r, sn_candidate *c, terms *t) {
     sn_search *s = r->search;
     size_t at = (size_t)r->candidates++;
     if (at < s->bounds.count) return s->bounds.data[at];
-    const sn_stage_context *x = shared_context(r, c, costs, paces, t);
+    const sn_stage_context *x = shared_context(r, c, t);
     sn_vec_push(&s->bounds, sn_price_bound(s, c, x, &t->sums));
     return sn_vec_last(&s->bounds);
 }
 
 // Prices a candidate with an even cut.
-static void consider(run *r, sn_candidate *c, const sn_block_cost *costs, terms *t) {
+static void consider(run *r, sn_candidate *c, terms *t) {
     int stages = c->pp * c->chunks;
-    double *paces = r->search->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
-    c->bound = bound_of(r, c, costs, paces, t);
+    c->bound = bound_of(r, c, t);
     if (c->bound < r->best * r->worth) {
-        const sn_stage_context *x = shared_context(r, c, costs, paces, t);
+        const sn_stage_context *x = shared_context(r, c, t);
         int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
         sn_stages_even(x, cut);
         sn_price(r->search, c, x, cut, NULL);
@@ -277,7 +276,6 @@ static void consider(run *r, sn_candidate *c, const sn_block_cost *costs, terms 
         c->step = c->bound; // at the least
         note_alternatives(r, c);
     }
-    sn_free(paces);
 }
 
 static bool names(const sn_plan *fixed, unsigned field) {
@@ -317,7 +315,7 @@ static bool is_schedule_open(const run *r, const sn_candidate *c, sn_pipeline sc
     return schedule == SN_PIPELINE_1F1B || (c->pp > 1 && schedule != SN_PIPELINE_GPIPE);
 }
 
-static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *costs) {
+static void consider_schedules(run *r, sn_candidate *c) {
     const sn_plan *fixed = r->search->request.fixed;
     int orders = c->pp > 1 && c->dp > 1 && !r->search->uneven ? 2 : 1;
     int blocks = r->search->request.blocks->n_blocks; // more chunks find no block
@@ -336,9 +334,10 @@ static void consider_schedules(run *r, sn_candidate *c, const sn_block_cost *cos
                     candidate.schedule = (sn_pipeline)schedule;
                     candidate.chunks = chunks;
                     candidate.data_outside = order;
-                    consider(r, &candidate, costs, &by_order[order]);
+                    consider(r, &candidate, &by_order[order]);
                 }
             }
+        for (int order = 0; order < orders; order++) sn_price_context_free(&by_order[order].context);
     }
 }
 
@@ -346,8 +345,9 @@ static void consider_layouts(run *r, sn_candidate *c) {
     int boundaries = c->setting.tp > 1 ? sn_evaluator_boundaries(r->search->evaluator) : 1;
     for (int boundary = 0; boundary < boundaries; boundary++) {
         c->setting.boundary = boundary;
-        const sn_block_cost *costs = sn_evaluator_costs(r->search->evaluator, c->setting);
-        if (meets(r, costs != NULL, OBSTACLE_DIMS)) consider_schedules(r, c, costs);
+        sn_evaluator *e = r->search->evaluator;
+        const sn_block_cost *costs = sn_evaluator_costs(e, c->setting, sn_evaluator_site(e));
+        if (meets(r, costs != NULL, OBSTACLE_DIMS)) consider_schedules(r, c);
     }
 }
 
@@ -461,13 +461,17 @@ static int by_step(const void *left, const void *right) {
     return (a->step > b->step) - (a->step < b->step);
 }
 
+static void lift_limits(sn_stage_context *x, sn_stage_site *sites) {
+    for (int i = 0; i < x->n_sites; i++) sites[i] = x->sites[i], sites[i].limit = INFINITY;
+    x->first.limit = INFINITY;
+    x->sites = sites;
+}
+
 // Exact stages for one outline; false when nothing fits.
 static bool solve(run *r, sn_candidate *c) {
     const sn_search *s = r->search;
-    const sn_block_cost *costs = sn_evaluator_costs(s->evaluator, c->setting);
     int stages = c->pp * c->chunks;
-    double *paces = s->uneven ? sn_alloc(2 * (size_t)stages * sizeof *paces) : NULL;
-    sn_stage_context x = sn_price_context(r->search, r->limit_scale, c, costs, paces);
+    sn_stage_context x = sn_price_context(r->search, r->limit_scale, c);
     int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut), *even_cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
     // The exact cut is exact for flushed 1F1B; for the other schedules it is a second guess beside the even one.
     double weight = c->schedule == SN_PIPELINE_1F1B || c->schedule == SN_PIPELINE_GPIPE
@@ -479,7 +483,8 @@ static bool solve(run *r, sn_candidate *c) {
     sn_price(r->search, &even, &x, even_cut, NULL);
     memcpy(cut, even_cut, (size_t)(stages + 1) * sizeof *cut); // of one stage
     sn_stage_context cutting = x;
-    if (c->chunks > 1) cutting.limits = NULL, cutting.limit = INFINITY; // sn_price shares a rank's memory out
+    sn_stage_site *unlimited = sn_alloc((size_t)(x.n_sites + 1) * sizeof *unlimited);
+    if (c->chunks > 1) lift_limits(&cutting, unlimited); // sn_price shares a rank's memory out
     bool exact = stages == 1 || sn_stages_exact(&cutting, weight, cut, &work);
     if (exact) sn_price(r->search, c, &x, cut, NULL);
     bool prefer_even = !exact || (even.excess <= 0 && (c->excess > 0 || even.step < c->step));
@@ -489,17 +494,17 @@ static bool solve(run *r, sn_candidate *c) {
     r->work += work;
     sn_free(cut);
     sn_free(even_cut);
-    sn_free(paces);
+    sn_free(unlimited);
+    sn_price_context_free(&x);
     return c->excess <= 0;
 }
 
 static void tighten(run *r, sn_candidate *c) {
     sn_search *s = r->search;
-    double *paces = s->uneven ? sn_alloc(2 * (size_t)(c->pp * c->chunks) * sizeof *paces) : NULL;
-    sn_stage_context x = sn_price_context(s, r->limit_scale, c, sn_evaluator_costs(s->evaluator, c->setting), paces);
+    sn_stage_context x = sn_price_context(s, r->limit_scale, c);
     sn_price_sums sums = sn_price_sums_of(s, c, &x);
     c->bound = sn_price_tight_bound(s, c, &x, &sums);
-    sn_free(paces);
+    sn_price_context_free(&x);
 }
 
 // Closed forms of different schedules err in different directions: the best candidates of each go to the replay, if

@@ -19,6 +19,7 @@ typedef struct sn_stage_report {
     sn_remat remat;
     double forward, backward_input, backward_weight; // seconds of a micro-batch, recomputation and messages included
     double communication, again;                     // of these: over tp and cp and to the next stage; recomputed
+    double message; // of the boundary before it, one way: a part of forward and of backward_input
     double in_flight;
     double saved;      // bytes that computing again saves on each device
     double could_save; // bytes that computing more again would save

@@ -18,7 +18,7 @@
 enum { MOST_ROOTS = 8 };
 
 static double block_seconds(const sn_stage_context *x, int block) {
-    const sn_block_cost *c = &x->costs[x->blocks->blocks[block].kind];
+    const sn_block_cost *c = &x->first.costs[x->blocks->blocks[block].kind];
     return c->forward + c->backward_input + c->backward_weight;
 }
 
@@ -26,10 +26,10 @@ void sn_stages_even(const sn_stage_context *x, int *cut) {
     int n = x->blocks->n_blocks;
     double total = 0, done = 0, weights = 0, given = 0;
     for (int b = 0; b < n; b++) total += block_seconds(x, b);
-    for (int s = 0; s < x->stages; s++) weights += x->speed ? 1 / x->speed[s] : 1;
+    for (int s = 0; s < x->stages; s++) weights += 1 / sn_stage_site_at(x, s)->pace;
     cut[0] = 0;
     for (int s = 0, b = 0; s < x->stages; s++) {
-        given += x->speed ? 1 / x->speed[s] : 1;
+        given += 1 / sn_stage_site_at(x, s)->pace;
         double goal = total * given / weights;
         int least = cut[s] + 1, most = n - (x->stages - 1 - s);
         while (b < most && (b < least || done + block_seconds(x, b) / 2 <= goal)) done += block_seconds(x, b++);
@@ -89,14 +89,14 @@ static void find_alike(solver *v) {
 
 static row *new_row(solver *v, row **at, int first) {
     row *r = *at = SN_NEW(&v->arena, row);
-    r->sums.input = v->x->costs[v->x->blocks->blocks[first].kind].input;
+    r->sums.input = v->x->first.costs[v->x->blocks->blocks[first].kind].input;
     r->seconds = SN_NEW_N(&v->arena, double, v->n - first + 1);
     return r;
 }
 
 static void lengthen(solver *v, row *r, int place, int first) {
     sn_remat remat;
-    sn_stage_sums_add(v->x, v->x->blocks->blocks[first + r->known].kind, 1, &r->sums);
+    sn_stage_sums_add(v->x, place, v->x->blocks->blocks[first + r->known].kind, 1, &r->sums);
     r->seconds[++r->known] = sn_stage_seconds(v->x, &v->places[place], &r->sums, &remat);
 }
 
@@ -230,15 +230,16 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
     solver v = {.x = x, .n = x->blocks->n_blocks, .stages = x->stages, .weight = weight, .cut = cut, .work = work};
     double fastest = 1 + 1e-9;
     if (v.stages > v.n) return false;
-    for (int i = 0; x->speed && i < v.stages; i++) fastest = fmax(fastest, (1 + 1e-9) / x->speed[i]);
+    for (int i = 0; i < x->n_sites; i++) fastest = fmax(fastest, (1 + 1e-9) / x->sites[i].pace);
     v.like = SN_NEW_N(&v.arena, int, v.n);
     v.alike = SN_NEW_N(&v.arena, int, v.n);
     find_alike(&v);
     v.places = SN_NEW_N(&v.arena, sn_stage_place, v.stages);
     for (int i = 0; i < v.stages; i++) v.places[i] = sn_stage_place_of(x, i);
     v.rows = SN_NEW_N(&v.arena, row *, (size_t)v.stages * (size_t)v.n);
-    bool limited = x->limits || isfinite(x->limit);
-    v.same_places = !limited && !x->speed && !x->messages;
+    bool limited = isfinite(x->first.limit);
+    for (int i = 0; i < x->n_sites; i++) limited |= isfinite(x->sites[i].limit);
+    v.same_places = !limited && !x->site_of && !x->messages;
     double least = least_bound(&v, fastest);
     bool found = limited ? solve_limited(&v, least, fastest) : balance(&v, least);
     sn_arena_free(&v.arena);

@@ -13,83 +13,8 @@ double sn_price_pace(const sn_device_kind *device) {
     return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
 }
 
-// Ranks of the axes: tp innermost, then cp, then ep; pp outermost, or dp.
-static int64_t ranks_inside(const sn_candidate *c) {
-    return (int64_t)c->setting.tp * c->setting.cp * c->setting.ep;
-}
-
-static int64_t stride_of_data(const sn_candidate *c) {
-    return ranks_inside(c) * (c->data_outside ? c->pp : 1);
-}
-
-static int64_t stride_of_pipeline(const sn_candidate *c) {
-    return ranks_inside(c) * (c->data_outside ? 1 : c->dp);
-}
-
-static sn_group group_of_runs(const sn_search *s, int64_t size, int64_t stride, int64_t runs, int64_t apart) {
-    if (runs == 1) return sn_cluster_group(s->request.cluster, 0, size, stride);
-    int64_t *ranks = sn_alloc((size_t)(size * runs) * sizeof *ranks);
-    for (int64_t i = 0; i < size * runs; i++) ranks[i] = i / size * apart + i % size * stride;
-    sn_group group = sn_cluster_group_of(s->request.cluster, size * runs, ranks);
-    sn_free(ranks);
-    return group;
-}
-
-static const sn_group *find_runs(sn_search *s, int64_t size, int64_t stride, int64_t runs, int64_t apart) {
-    for (size_t i = 0; i < s->groups.count; i++) {
-        const known_group *g = &s->groups.data[i];
-        if (g->size == size && g->stride == stride && g->runs == runs && g->apart == apart) return g->group;
-    }
-    sn_group *group = SN_NEW(s->arena, sn_group);
-    *group = group_of_runs(s, size, stride, runs, apart);
-    sn_vec_push(&s->groups, (known_group){size, stride, runs, apart, group});
-    return group;
-}
-
-static const sn_group *find_group(sn_search *s, int64_t size, int64_t stride) {
-    return find_runs(s, size, stride, 1, 0);
-}
-
-// The ranks of dp and cp, which hold the same parameters.
-static const sn_group *find_shares(sn_search *s, const sn_candidate *c) {
-    int64_t apart = stride_of_data(c), context = c->setting.cp, stride = c->setting.tp;
-    if (context == 1) return find_group(s, c->dp, apart);
-    if (c->dp == 1 || apart == context * stride) return find_group(s, c->dp * context, stride);
-    return find_runs(s, context, stride, c->dp, apart);
-}
-
-static double collective(const sn_search *s, sn_op_kind kind, double bytes, const sn_group *group) {
-    return group->ranks > 1 ? sn_cost_collective(&s->model, kind, bytes, group) : 0;
-}
-
-// The devices of a stage: with pp outermost a block of ranks, else some of every group.
-static void pace_stages(const sn_search *s, const sn_candidate *c, double scale, double *speed, double *limits) {
-    const sn_cluster *cluster = s->request.cluster;
-    int64_t per_stage = s->devices / c->pp;
-    for (int i = 0; i < c->pp * c->chunks; i++) {
-        double slowest = INFINITY;
-        limits[i] = INFINITY;
-        int64_t first = c->data_outside ? 0 : (i % c->pp) * per_stage, begin = 0;
-        int64_t end = c->data_outside ? s->devices : first + per_stage;
-        for (int k = 0; k < cluster->n_kinds; k++) {
-            int64_t after = begin + cluster->nodes[k].count * cluster->nodes[k].devices;
-            if (begin < end && after > first) {
-                slowest = fmin(slowest, sn_price_pace(cluster->nodes[k].device));
-                limits[i] = fmin(limits[i], SN_DEVICE_SHARE * cluster->nodes[k].memory * scale);
-            }
-            begin = after;
-        }
-        speed[i] = sn_price_pace(s->model.device) / slowest;
-    }
-}
-
-void sn_price_set_stages(const sn_search *s, double limit_scale, sn_candidate *c, double *paces, sn_stage_context *x) {
-    x->candidate = c;
-    x->stages = c->pp * c->chunks;
-    if (!s->uneven) return;
-    x->speed = paces;
-    x->limits = paces + x->stages;
-    pace_stages(s, c, limit_scale, paces, paces + x->stages);
+static double collective(const sn_cost_model *model, sn_op_kind kind, double bytes, const sn_group *group) {
+    return group->ranks > 1 ? sn_cost_collective(model, kind, bytes, group) : 0;
 }
 
 // A parameter stays whole where no dim divides.
@@ -99,9 +24,10 @@ static bool is_shared_out(const sn_block_tensor *tensor, int64_t ranks) {
     return false;
 }
 
-static void add_tensor(const sn_search *s, const known_moves *m, const sn_block_tensor *tensor, sn_block_moves *out) {
+static void add_tensor(const sn_cost_model *model, const known_moves *m, const sn_block_tensor *tensor,
+                       sn_block_moves *out) {
     double n = tensor->count;
-    if (tensor->shared) out->once += n * collective(s, SN_OP_ALL_REDUCE, tensor->gradient, m->experts);
+    if (tensor->shared) out->once += n * collective(model, SN_OP_ALL_REDUCE, tensor->gradient, m->experts);
     if (m->shares->ranks < 2) return;
     bool whole = !is_shared_out(tensor, m->shares->ranks);
     int zero = whole ? 0 : m->zero;
@@ -110,42 +36,46 @@ static void add_tensor(const sn_search *s, const known_moves *m, const sn_block_
         out->whole_gradients += n * tensor->gradient;
         out->whole_optimizer += n * tensor->optimizer;
     }
-    sn_zero_seconds step = sn_zero_step(&s->model, zero, tensor->gradient, tensor->parameter, m->shares);
+    sn_zero_seconds step = sn_zero_step(model, zero, tensor->gradient, tensor->parameter, m->shares);
     out->once += n * (step.reduce + step.gather);
-    if (zero >= 2) out->backward_weight += n * collective(s, SN_OP_REDUCE_SCATTER, tensor->gradient, m->shares);
+    if (zero >= 2) out->backward_weight += n * collective(model, SN_OP_REDUCE_SCATTER, tensor->gradient, m->shares);
     if (zero < 3) return;
-    double gather = n * collective(s, SN_OP_ALL_GATHER, tensor->parameter, m->shares);
+    double gather = n * collective(model, SN_OP_ALL_GATHER, tensor->parameter, m->shares);
     out->forward += gather;
     *(tensor->again ? &out->backward_input : &out->again) += gather;
 }
 
 static void fill_moves(const sn_search *s, int classes, known_moves *m) {
+    sn_cost_model model = s->model;
+    model.device = m->device;
     for (int k = 0; k < classes; k++) {
         const sn_block_tensors *t = &m->tensors[k];
-        for (int i = 0; i < t->n; i++) add_tensor(s, m, &t->list[i], &m->of[k]);
-        if (t->sums) m->of[k].forward += t->sums * collective(s, SN_OP_ALL_REDUCE, t->sum_bytes / t->sums, m->shares);
+        for (int i = 0; i < t->n; i++) add_tensor(&model, m, &t->list[i], &m->of[k]);
+        if (t->sums)
+            m->of[k].forward += t->sums * collective(&model, SN_OP_ALL_REDUCE, t->sum_bytes / t->sums, m->shares);
     }
 }
 
-// Single numbers. The norm is summed over the axes that cut parameters or, under ZeRO, gradients; a program of one
-// micro-batch that is not a stage's or the whole step's has the loss as a result.
-static double once_seconds(sn_search *s, const sn_candidate *c) {
-    const sn_group *cut =
-        c->zero ? find_runs(s, ranks_inside(c), 1, c->dp, stride_of_data(c)) : find_group(s, c->setting.tp, 1);
-    double norm = collective(s, SN_OP_ALL_REDUCE, sizeof(float), cut);
+// Single numbers. A program of one micro-batch that is not a stage's or the whole step's has the loss as a result.
+static double once_seconds(const sn_search *s, const sn_candidate *c, const sn_search_site *site) {
+    sn_cost_model model = s->model;
+    model.device = site->at.device;
+    double norm = collective(&model, SN_OP_ALL_REDUCE, sizeof(float), site->norm);
     double losses = c->pp == 1 && c->microbatches > 1 ? c->microbatches : 0;
-    return norm + losses * collective(s, SN_OP_ALL_REDUCE, sizeof(float), find_shares(s, c));
+    return norm + losses * collective(&model, SN_OP_ALL_REDUCE, sizeof(float), site->shares);
 }
 
-static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c) {
-    known_moves m = {.tensors = sn_evaluator_tensors(s->evaluator, c->setting), .zero = c->zero};
-    m.shares = find_shares(s, c);
-    m.experts = find_group(s, c->setting.ep, (int64_t)c->setting.tp * c->setting.cp);
+static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c, const sn_search_site *site) {
+    known_moves m = {.tensors = sn_evaluator_tensors(s->evaluator, c->setting),
+                     .shares = site->shares,
+                     .experts = site->experts,
+                     .device = site->at.device,
+                     .zero = c->zero};
     for (size_t k = 0; k < s->moves.count; k++) {
         size_t i = (s->next_moves + k) % s->moves.count;
         const known_moves *known = &s->moves.data[i];
         if (known->tensors != m.tensors || known->shares != m.shares || known->experts != m.experts ||
-            known->zero != m.zero)
+            known->device != m.device || known->zero != m.zero)
             continue;
         s->next_moves = i + 1;
         return known->of;
@@ -157,38 +87,74 @@ static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c) {
     return m.of;
 }
 
-// Stages of one node hand over by its links, and only some boundaries are between nodes where a node has several
-// stages.
-static void set_messages(sn_search *s, const sn_candidate *c, double bytes, sn_stage_context *x) {
-    int64_t stride = stride_of_pipeline(c), in_node = s->request.cluster->nodes[0].devices;
-    x->message = sn_cost_message(&s->model, bytes, find_group(s, 2, stride));
-    if (c->pp * stride <= in_node || stride >= in_node) return;
-    int stages = c->pp * c->chunks;
-    double *messages = SN_NEW_N(s->arena, double, stages);
-    for (int i = 1; i < stages; i++) {
-        int from = (i - 1) % c->pp, to = i % c->pp, first = from < to ? from : to, apart = from < to ? 1 : c->pp - 1;
-        sn_group pair = sn_cluster_group(s->request.cluster, first * stride, 2, apart * stride);
-        messages[i] = sn_cost_message(&s->model, bytes, &pair);
+// Where messages between pipeline ranks differ.
+static void set_messages(const sn_search *s, const sn_candidate *c, const sn_known_sites *sites, sn_stage_context *x) {
+    double bytes = 0;
+    for (int k = 0; k < x->blocks->n_classes; k++) bytes = fmax(bytes, x->first.costs[k].input);
+    x->message = sn_cost_message(&s->model, bytes, sites->before[1]);
+    if (sites->one_message) return;
+    double *messages = sn_alloc((size_t)c->pp * sizeof *messages);
+    for (int i = 0; i < c->pp; i++) {
+        messages[i] = sn_cost_message(&s->model, bytes, sites->before[i]);
         x->message = fmin(x->message, messages[i]);
     }
     x->messages = messages;
 }
 
-sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c, const sn_block_cost *costs,
-                                  double *paces) {
-    sn_stage_context x = {.blocks = s->request.blocks, .costs = costs, .before = s->before};
-    x.limit = SN_DEVICE_SHARE * s->request.cluster->nodes[0].memory * limit_scale;
+static sn_stage_site site_of(sn_search *s, double limit_scale, const sn_candidate *c, const sn_search_site *site) {
+    return (sn_stage_site){.costs = sn_evaluator_costs(s->evaluator, c->setting, site->at),
+                           .moves = moves_of(s, c, site),
+                           .once = once_seconds(s, c, site),
+                           .limit = SN_DEVICE_SHARE * site->memory * limit_scale,
+                           .pace = 1};
+}
+
+static double moved_seconds(const sn_stage_site *site, int k) {
+    return site->moves ? site->moves[k].forward + site->moves[k].backward_input + site->moves[k].backward_weight : 0;
+}
+
+static double class_seconds(const sn_stage_site *site, int k) {
+    const sn_block_cost *c = &site->costs[k];
+    return c->forward + c->backward_input + c->backward_weight + moved_seconds(site, k);
+}
+
+static double pace_of(const sn_stage_context *x, const sn_stage_site *site) {
+    double pace = INFINITY;
+    for (int k = 0; k < x->blocks->n_classes; k++) {
+        double at_first = class_seconds(&x->first, k);
+        if (at_first > 0) pace = fmin(pace, class_seconds(site, k) / at_first);
+    }
+    return isfinite(pace) && pace > 0 ? pace : 1;
+}
+
+sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate *c) {
+    sn_stage_context x = {.blocks = s->request.blocks, .before = s->before};
+    const sn_known_sites *sites = sn_sites_of(s, c);
     x.remat_is_fixed = s->request.fixed && s->request.fixed->named & SN_PLAN_REMAT;
     if (x.remat_is_fixed) x.remat = s->request.fixed->remat;
-    if (c->pp > 1) {
-        double bytes = 0;
-        for (int k = 0; k < x.blocks->n_classes; k++) bytes = fmax(bytes, costs[k].input);
-        set_messages(s, c, bytes, &x);
+    x.first = site_of(s, limit_scale, c, &sites->sites[0]);
+    if (sites->n > 1) {
+        sn_stage_site *list = sn_alloc((size_t)sites->n * sizeof *list);
+        for (int i = 0; i < sites->n; i++) {
+            list[i] = site_of(s, limit_scale, c, &sites->sites[i]);
+            list[i].pace = pace_of(&x, &list[i]);
+        }
+        x.sites = list, x.n_sites = sites->n, x.site_of = sites->of;
     }
-    x.moves = moves_of(s, c);
-    x.once = once_seconds(s, c);
-    sn_price_set_stages(s, limit_scale, c, paces, &x);
+    sn_price_set_candidate(&x, c);
+    if (c->pp > 1) set_messages(s, c, sites, &x);
     return x;
+}
+
+void sn_price_set_candidate(sn_stage_context *x, sn_candidate *c) {
+    x->candidate = c;
+    x->stages = c->pp * c->chunks;
+}
+
+void sn_price_context_free(sn_stage_context *x) {
+    sn_free((void *)x->sites);
+    sn_free((void *)x->messages);
+    *x = (sn_stage_context){0};
 }
 
 // What a pipeline rank does once a step, over all its chunks.
@@ -199,13 +165,9 @@ typedef struct rank_sums {
     double moved; // seconds of a micro-batch that move parameters and gradients: ZeRO-2 and ZeRO-3
 } rank_sums;
 
-static double moved_seconds(const sn_stage_context *x, int k) {
-    return x->moves ? x->moves[k].forward + x->moves[k].backward_input + x->moves[k].backward_weight : 0;
-}
-
-static void add_once(const sn_search *s, const sn_stage_context *x, int first, int end, rank_sums *rank) {
+static void add_once(const sn_search *s, const sn_stage_site *site, int first, int end, rank_sums *rank) {
     int n = s->request.blocks->n_classes;
-    const sn_block_cost *costs = x->costs;
+    const sn_block_cost *costs = site->costs;
     for (int k = 0; k < n; k++) {
         int count = s->before[end * n + k] - s->before[first * n + k];
         if (!count) continue;
@@ -213,10 +175,10 @@ static void add_once(const sn_search *s, const sn_stage_context *x, int first, i
         rank->clear += count * costs[k].clear;
         rank->least_update += count * costs[k].least_update;
         rank->least_clear += count * costs[k].least_clear;
-        rank->moved += count * moved_seconds(x, k);
+        rank->moved += count * moved_seconds(site, k);
         rank->optimizer += count * costs[k].optimizer;
-        rank->whole += x->moves ? count * x->moves[k].whole_optimizer : 0;
-        rank->sync += count * (costs[k].reduce + (x->moves ? x->moves[k].once : 0));
+        rank->whole += site->moves ? count * site->moves[k].whole_optimizer : 0;
+        rank->sync += count * (costs[k].reduce + (site->moves ? site->moves[k].once : 0));
     }
 }
 
@@ -249,12 +211,12 @@ static void read_option(const sn_stage_context *x, stage_choice *choice, sn_rema
     sn_memory memory = sn_stage_memory(x, &choice->place, &choice->sums, remat);
     choice->lasting[remat] = sn_memory_total(&memory) - memory.working;
     choice->working[remat] = memory.working;
-    choice->again[remat] = choice->sums.again[remat] * choice->place.speed;
+    choice->again[remat] = choice->sums.again[remat];
 }
 
 static void read_stage(const sn_stage_context *x, const int *cut, int index, stage_choice *out) {
     out->place = sn_stage_place_of(x, index);
-    out->sums = sn_stage_sums_of(x, cut[index], cut[index + 1]);
+    out->sums = sn_stage_sums_of(x, index, cut[index], cut[index + 1]);
     out->now = x->remat;
     if (x->candidate->chunks == 1) {
         (void)sn_stage_seconds(x, &out->place, &out->sums, &out->now);
@@ -360,11 +322,12 @@ static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x
                         double *work) {
     double longest = 0;
     for (int i = 0; i < c->pp; i++) {
-        double limit = x->limits ? x->limits[i] : x->limit;
+        const sn_stage_site *site = sn_stage_site_at(x, i);
+        double limit = site->limit;
         double bytes = ranks[i].lasting + ranks[i].working;
         if (bytes > c->memory) c->memory = bytes, c->memory_limit = limit / SN_DEVICE_SHARE, c->fullest = i;
         c->excess = fmax(c->excess, bytes - limit);
-        double update = update_seconds(c, &ranks[i]), sync = ranks[i].sync + x->once, seconds = sync + update;
+        double update = update_seconds(c, &ranks[i]), sync = ranks[i].sync + site->once, seconds = sync + update;
         c->sync = fmax(c->sync, sync);
         c->update = fmax(c->update, update);
         c->moved = fmax(c->moved, c->microbatches * ranks[i].moved);
@@ -384,7 +347,7 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         const stage_choice *choice = &choices[i % c->pp * c->chunks + i / c->pp];
         rank_sums *rank = &ranks[i % c->pp];
         add_stage(x, choice, &times, rank);
-        add_once(s, x, cut[i], cut[i + 1], rank);
+        add_once(s, sn_stage_site_at(x, i), cut[i], cut[i + 1], rank);
         if (i == 0 || rank->seconds > times.longest_rank) c->binding = i;
         times.longest_rank = fmax(times.longest_rank, rank->seconds);
         if (!stages) continue;
@@ -401,57 +364,78 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
     sn_free(choices);
 }
 
-sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
-    sn_price_sums b = {0};
-    rank_sums all = {0};
-    for (int k = 0; k < x->blocks->n_classes; k++) {
-        const sn_block_cost *cost = &x->costs[k];
-        int count = x->blocks->classes[k].count;
-        if (!count) continue;
-        sn_block_moves moves = x->moves ? x->moves[k] : (sn_block_moves){0};
-        double without = cost->forward + cost->backward_input, work = without + cost->backward_weight;
-        double seconds = work + moved_seconds(x, k);
-        b.work += count * work;
-        b.total += count * seconds;
-        b.longest = fmax(b.longest, seconds);
-        b.fill +=
-            count * (without + moves.forward + moves.backward_input - cost->backward_weight - moves.backward_weight);
-        b.without += count * (without + moves.forward + moves.backward_input);
+static sn_block_moves moves_at(const sn_stage_site *site, int k) {
+    return site->moves ? site->moves[k] : (sn_block_moves){0};
+}
+
+// Of one block at one site: what the sums have of it.
+static sn_price_sums block_sums(const sn_stage_site *site, int k) {
+    const sn_block_cost *cost = &site->costs[k];
+    sn_block_moves moves = moves_at(site, k);
+    double without = cost->forward + cost->backward_input + moves.forward + moves.backward_input;
+    double weight = cost->backward_weight + moves.backward_weight;
+    return (sn_price_sums){.least = class_seconds(site, k), .fill = without - weight, .without = without};
+}
+
+static void add_class(const sn_stage_context *x, int k, sn_price_sums *sums) {
+    const sn_block_cost *cost = &x->first.costs[k];
+    sn_price_sums least = block_sums(&x->first, k);
+    int count = x->blocks->classes[k].count;
+    if (!count) return;
+    for (int i = 0; i < x->n_sites; i++) {
+        sn_price_sums here = block_sums(&x->sites[i], k);
+        least.least = fmin(least.least, here.least);
+        least.fill = fmin(least.fill, here.fill);
+        least.without = fmin(least.without, here.without);
     }
-    add_once(s, x, 0, x->blocks->n_blocks, &all);
-    b.once = (all.sync + update_seconds(c, &all)) / c->pp + x->once;
-    return b;
+    sums->work += count * (cost->forward + cost->backward_input + cost->backward_weight);
+    sums->total += count * class_seconds(&x->first, k);
+    sums->least += count * least.least;
+    sums->fill += count * least.fill;
+    sums->without += count * least.without;
+    sums->longest = fmax(sums->longest, least.least);
+}
+
+static double once_at(const sn_search *s, const sn_candidate *c, const sn_stage_context *x, const sn_stage_site *site) {
+    rank_sums all = {0};
+    add_once(s, site, 0, x->blocks->n_blocks, &all);
+    return (all.sync + update_seconds(c, &all)) / c->pp + site->once;
+}
+
+sn_price_sums sn_price_sums_of(sn_search *s, const sn_candidate *c, const sn_stage_context *x) {
+    sn_price_sums sums = {0};
+    for (int k = 0; k < x->blocks->n_classes; k++) add_class(x, k, &sums);
+    sums.once = once_at(s, c, x, &x->first);
+    for (int i = 0; i < x->n_sites; i++) sums.once = fmin(sums.once, once_at(s, c, x, &x->sites[i]));
+    return sums;
 }
 
 // The closed form with every rank at `each` seconds a micro-batch, or at the average where that is more.
 static double bound_with(const sn_search *s, const sn_candidate *c, const sn_stage_context *x, const sn_price_sums *b,
                          double each) {
-    double m = c->microbatches, fastest = 1, messages = 2 * x->message * (x->stages - 1);
-    for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
+    double m = c->microbatches, messages = 2 * x->message * (x->stages - 1);
     if (s->request.objective == SN_OBJECTIVE_STEADY) return each;
     if (s->request.objective == SN_OBJECTIVE_FILLED) return (m - 1 + x->stages) * each;
-    double once = b->once, total = b->total * fastest;
     // Of the fill the last stage's part is missing, which is no longer than the longest stage.
     if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) {
-        double fill = (m - 1) * each + b->fill * fastest, through = b->without * fastest * (1 + (m - 1) / x->stages);
-        return fmax(fmax(m * each, fill), through) + once;
+        double fill = (m - 1) * each + b->fill, through = b->without * (1 + (m - 1) / x->stages);
+        return fmax(fmax(m * each, fill), through) + b->once;
     }
-    if (c->schedule == SN_PIPELINE_INTERLEAVED) return m * each + (c->pp - 1) * total / x->stages + once;
-    return total + messages + (m - 1) * each + once;
+    if (c->schedule == SN_PIPELINE_INTERLEAVED) return m * each + (c->pp - 1) * b->least / x->stages + b->once;
+    return b->least + messages + (m - 1) * each + b->once;
 }
 
-static double weights_of(const sn_stage_context *x) {
-    double weights = 0;
-    for (int i = 0; x->speed && i < x->stages; i++) weights += 1 / x->speed[i];
-    return x->speed ? weights / x->candidate->chunks : x->candidate->pp;
+// Ranks at the first site that would do as much as all do.
+static double ranks_of_first(const sn_stage_context *x) {
+    double ranks = 0;
+    for (int i = 0; i < x->candidate->pp; i++) ranks += 1 / sn_stage_site_at(x, i)->pace;
+    return ranks;
 }
 
 double sn_price_bound(const sn_search *s, const sn_candidate *c, const sn_stage_context *x, const sn_price_sums *b) {
-    double fastest = 1;
-    for (int i = 0; x->speed && i < x->stages; i++) fastest = fmin(fastest, x->speed[i]);
-    double bound = bound_with(s, c, x, b, fmax(b->total / weights_of(x), b->longest * fastest));
+    double bound = bound_with(s, c, x, b, fmax(b->total / ranks_of_first(x), b->longest));
     if (s->request.objective != SN_OBJECTIVE_STEP) return bound;
-    double work = ranks_at_once(s, c) * (c->microbatches * b->total + c->pp * b->once);
+    double work = ranks_at_once(s, c) * (c->microbatches * b->least + c->pp * b->once);
     return fmax(bound, crowded_seconds(s, work));
 }
 
@@ -505,22 +489,23 @@ static void add_column(rank_program *p, rank_column column) {
 
 static void fill_program(const sn_stage_context *x, int rank, rank_program *out) {
     const sn_candidate *c = x->candidate;
+    const sn_stage_site *site = sn_stage_site_at(x, rank);
     sn_stage_place place = sn_stage_place_of(x, rank);
     double working = INFINITY, shares = sn_candidate_shares(c);
     for (int k = 0; k < x->blocks->n_classes; k++) {
-        const sn_block_cost *cost = &x->costs[k];
+        const sn_block_cost *cost = &site->costs[k], *at_first = &x->first.costs[k];
         if (!x->blocks->classes[k].count) continue;
-        double work = cost->forward + cost->backward_input + cost->backward_weight;
+        double work = at_first->forward + at_first->backward_input + at_first->backward_weight;
         sn_stage_sums one = {0};
-        sn_stage_sums_add(x, k, 1, &one);
-        sn_block_moves moves = x->moves ? x->moves[k] : (sn_block_moves){0};
+        sn_stage_sums_add(x, rank, k, 1, &one);
+        sn_block_moves moves = moves_at(site, k);
         double state = sn_shared_out(cost->optimizer, moves.whole_optimizer, c->zero >= 1 ? shares : 1) +
                        sn_shared_out(cost->gradients, moves.whole_gradients, c->zero >= 2 ? shares : 1) +
                        sn_shared_out(cost->parameters, moves.whole_parameters, c->zero >= 3 ? shares : 1);
-        double moved = moved_seconds(x, k);
+        double seconds = class_seconds(site, k);
         working = fmin(working, cost->working);
         for (int r = 0; r < SN_REMAT_COUNT && work > 0; r++)
-            add_column(out, (rank_column){work, (work + one.again[r]) * place.speed + moved,
+            add_column(out, (rank_column){work, seconds + one.again[r],
                                           state + one.last + sn_stage_activations(x, &place, &one.activations[r])});
     }
     out->bytes = fmax(0, place.limit - working);
@@ -538,7 +523,7 @@ static double least_each(const sn_candidate *c, const rank_program *programs, do
 
 double sn_price_tight_bound(const sn_search *s, const sn_candidate *c, const sn_stage_context *x,
                             const sn_price_sums *b) {
-    double low = b->total / weights_of(x), high = 4 * low + 8 * b->longest;
+    double low = b->total / ranks_of_first(x), high = 4 * low + 8 * b->longest;
     size_t most = (size_t)x->blocks->n_classes * SN_REMAT_COUNT + 1;
     rank_program *programs = sn_alloc((size_t)c->pp * sizeof *programs);
     rank_column *columns = sn_alloc((size_t)c->pp * most * sizeof *columns);

@@ -18,8 +18,8 @@ static bool is_kept_whole(const sn_stage_context *x, int block_class) {
 
 // What it keeps is there for one micro-batch. Without a pipeline one function does both passes, and what it no longer
 // needs gives way to what earlier blocks make again.
-static void add_activations(const sn_stage_context *x, int block_class, int n, sn_stage_sums *t) {
-    const sn_block_cost *c = &x->costs[block_class];
+static void add_activations(const sn_stage_context *x, const sn_block_cost *c, int block_class, int n,
+                            sn_stage_sums *t) {
     bool whole = is_kept_whole(x, block_class), once = whole && x->candidate->pp > 1;
     if (once) t->last = c->activations[SN_REMAT_NONE].kept;
     for (int r = 0; r < SN_REMAT_COUNT; r++) {
@@ -32,10 +32,11 @@ static void add_activations(const sn_stage_context *x, int block_class, int n, s
     }
 }
 
-void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_stage_sums *t) {
-    const sn_block_cost *c = &x->costs[block_class];
-    if (x->moves) {
-        const sn_block_moves *moves = &x->moves[block_class];
+void sn_stage_sums_add(const sn_stage_context *x, int stage, int block_class, int n, sn_stage_sums *t) {
+    const sn_stage_site *site = sn_stage_site_at(x, stage);
+    const sn_block_cost *c = &site->costs[block_class];
+    if (site->moves) {
+        const sn_block_moves *moves = &site->moves[block_class];
         t->moves.forward += n * moves->forward;
         t->moves.backward_input += n * moves->backward_input;
         t->moves.backward_weight += n * moves->backward_weight;
@@ -44,7 +45,7 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
         t->moves.whole_gradients += n * moves->whole_gradients;
         t->moves.whole_optimizer += n * moves->whole_optimizer;
     }
-    add_activations(x, block_class, n, t);
+    add_activations(x, c, block_class, n, t);
     t->forward += n * c->forward;
     t->backward_input += n * c->backward_input;
     t->backward_weight += n * c->backward_weight;
@@ -55,27 +56,26 @@ void sn_stage_sums_add(const sn_stage_context *x, int block_class, int n, sn_sta
     t->working = larger(t->working, c->working);
 }
 
-sn_stage_sums sn_stage_sums_of(const sn_stage_context *x, int first, int end) {
+sn_stage_sums sn_stage_sums_of(const sn_stage_context *x, int stage, int first, int end) {
     sn_stage_sums t = {0};
     int n = x->blocks->n_classes;
     for (int k = 0; k < n; k++) {
         int count = x->before[end * n + k] - x->before[first * n + k];
-        if (count) sn_stage_sums_add(x, k, count, &t);
+        if (count) sn_stage_sums_add(x, stage, k, count, &t);
     }
-    t.input = x->costs[x->blocks->blocks[first].kind].input;
+    t.input = x->first.costs[x->blocks->blocks[first].kind].input;
     return t;
 }
 
 sn_stage_place sn_stage_place_of(const sn_stage_context *x, int index) {
     const sn_candidate *c = x->candidate;
     int rank = index % c->pp;
-    double message = x->messages ? x->messages[index] : x->message;
+    double message = x->messages ? x->messages[rank] : x->message;
     sn_stage_place place = {.index = index,
                             .in_flight =
                                 sn_pipeline_in_flight(c->schedule, c->pp, c->chunks, c->pp, c->microbatches, rank),
-                            .speed = x->speed ? x->speed[index] : 1,
                             .message = index ? message : 0,
-                            .limit = x->limits ? x->limits[index] : x->limit};
+                            .limit = sn_stage_site_at(x, index)->limit};
     if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) {
         // Its first backward passes run where 1F1B has the whole ones.
         place.early = sn_pipeline_in_flight(SN_PIPELINE_1F1B, c->pp, 1, c->pp, c->microbatches, rank);
@@ -111,10 +111,10 @@ static double moved_seconds(const sn_stage_sums *t) {
 }
 
 sn_stage_passes sn_stage_passes_of(const sn_stage_place *place, const sn_stage_sums *t, sn_remat remat) {
-    double speed = place->speed, message = place->message, again = t->again[remat] * speed;
-    return (sn_stage_passes){.forward = t->forward * speed + message + t->moves.forward,
-                             .backward_input = t->backward_input * speed + again + message + t->moves.backward_input,
-                             .backward_weight = t->backward_weight * speed + t->moves.backward_weight,
+    double message = place->message, again = t->again[remat];
+    return (sn_stage_passes){.forward = t->forward + message + t->moves.forward,
+                             .backward_input = t->backward_input + again + message + t->moves.backward_input,
+                             .backward_weight = t->backward_weight + t->moves.backward_weight,
                              .again = again};
 }
 
@@ -126,8 +126,9 @@ void sn_stage_report_of(const sn_stage_context *x, const sn_stage_place *place, 
                              .backward_input = passes.backward_input,
                              .backward_weight = passes.backward_weight,
                              .again = passes.again,
+                             .message = place->message,
                              .in_flight = place->in_flight};
-    out->communication = t->communication * place->speed + 2 * place->message + moved_seconds(t);
+    out->communication = t->communication + 2 * place->message + moved_seconds(t);
     out->memory = sn_stage_memory(x, place, t, remat);
     double now = sn_memory_total(&out->memory), least = now;
     for (int r = 0; r < SN_REMAT_COUNT; r++) {
@@ -150,12 +151,12 @@ double sn_stage_seconds(const sn_stage_context *x, const sn_stage_place *place, 
         if (bytes <= limit) best = t->again[r], *chosen = (sn_remat)r;
     }
     if (!isfinite(best)) return INFINITY;
-    double seconds = (t->forward + t->backward_input + t->backward_weight + best) * place->speed;
+    double seconds = t->forward + t->backward_input + t->backward_weight + best;
     return seconds + 2 * place->message + moved_seconds(t);
 }
 
 double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, sn_stage_report *out) {
-    sn_stage_sums t = sn_stage_sums_of(x, first, end);
+    sn_stage_sums t = sn_stage_sums_of(x, index, first, end);
     sn_stage_place place = sn_stage_place_of(x, index);
     sn_remat chosen = SN_REMAT_NONE;
     double seconds = sn_stage_seconds(x, &place, &t, &chosen);
@@ -164,7 +165,7 @@ double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, s
 }
 
 double sn_stage_with(const sn_stage_context *x, int index, int first, int end, sn_remat remat, sn_stage_report *out) {
-    sn_stage_sums t = sn_stage_sums_of(x, first, end);
+    sn_stage_sums t = sn_stage_sums_of(x, index, first, end);
     sn_stage_place place = sn_stage_place_of(x, index);
     sn_stage_report_of(x, &place, &t, remat, out), out->first = first, out->end = end;
     return sn_memory_total(&out->memory);

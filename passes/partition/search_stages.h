@@ -18,26 +18,37 @@ static inline double sn_shared_out(double bytes, double whole, double shares) {
 // kernel keeps beside another's results) has been up to 2 % of what a plan is lowered to.
 #define SN_DEVICE_SHARE 0.98
 
+// What blocks take where a pipeline rank's devices are (search_sites.h).
+typedef struct sn_stage_site {
+    const sn_block_cost *costs;  // per class
+    const sn_block_moves *moves; // per class; NULL: none
+    double once;                 // seconds a step of collectives that no block has: the gradients' norm, the loss
+    double limit;                // bytes of a device
+    double pace; // no class of blocks takes less than so many times what it takes at the first site; 1 there
+} sn_stage_site;
+
 // What a candidate's stages are computed from.
 typedef struct sn_stage_context {
     const sn_blocks *blocks;
-    const sn_block_cost *costs; // per class
-    const int *before;          // [n_blocks + 1][n_classes]: blocks of each class before a cut
+    const int *before; // [n_blocks + 1][n_classes]: blocks of each class before a cut
     sn_candidate *candidate;
     int stages;          // pp * chunks
     bool remat_is_fixed; // each stage computes `remat` again; else what is cheapest
     sn_remat remat;
-    double limit;                // bytes of a device
-    double message;              // seconds of one boundary's message, one way, over the fastest link between two
-                                 // stages; 0 with one stage
-    const double *messages;      // per stage: of the boundary before it; NULL: `message`
-    const sn_block_moves *moves; // per class; NULL: none
-    double once;                 // seconds a step of collectives that no block has: the gradients' norm, the loss
-    const double *speed;         // per stage: time on its devices over time on the evaluated ones; NULL: 1
-    const double *limits;        // per stage; NULL: `limit`
+    double message;         // seconds of one boundary's message, one way, over the fastest link between two pipeline
+                            // ranks; 0 with one
+    const double *messages; // per pipeline rank: of the boundary before it; NULL: `message`
+    sn_stage_site first;    // site
+    const sn_stage_site *sites;
+    int n_sites;
+    const int *site_of; // per pipeline rank; NULL: the first
 } sn_stage_context;
 
-// Of the blocks of a stage, wherever in the pipeline it is.
+static inline const sn_stage_site *sn_stage_site_at(const sn_stage_context *x, int stage) {
+    return x->site_of ? &x->sites[x->site_of[stage % x->candidate->pp]] : &x->first;
+}
+
+// Of the blocks of a stage.
 typedef struct sn_stage_sums {
     double forward, backward_input, backward_weight, communication, input;
     sn_block_moves moves;
@@ -46,15 +57,15 @@ typedef struct sn_stage_sums {
     double last; // bytes that the model's last block keeps, for one micro-batch whatever is in flight
     double parameters, gradients, optimizer, working;
 } sn_stage_sums;
-sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int first, int end);
-void sn_stage_sums_add(const sn_stage_context *context, int block_class, int blocks, sn_stage_sums *sums);
+sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int stage, int first, int end);
+void sn_stage_sums_add(const sn_stage_context *context, int stage, int block_class, int blocks, sn_stage_sums *sums);
 
 // Of a stage's place in the pipeline, whichever blocks it has.
 typedef struct sn_stage_place {
     int index;
     double in_flight;      // micro-batches held at once
     double early, waiting; // zero-bubble: held until their first backward pass, and of those, not yet for the second
-    double speed, message, limit;
+    double message, limit;
 } sn_stage_place;
 sn_stage_place sn_stage_place_of(const sn_stage_context *context, int index);
 

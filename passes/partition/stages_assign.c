@@ -328,6 +328,30 @@ static int backward_stage(const assigner *a, const sn_op *op) {
     return stage < a->least[op->mark] ? a->least[op->mark] : stage;
 }
 
+// The stage of the reader that runs first: the lowest of forward ops, the highest of backward ops; -1 where one of them
+// has none or is of the other phase.
+static int first_reader(const assigner *a, const sn_op *op) {
+    int stage = -1;
+    const sn_value *result = op->results[0];
+    for (size_t u = 0; u < result->uses.count; u++) {
+        const sn_op *user = result->uses.data[u].op;
+        if (user->func != a->func || a->anywhere[user->mark] || user->phase != op->phase) return -1;
+        int at = a->stage[user->mark];
+        bool earlier = op->phase == SN_PHASE_FORWARD ? at < stage : at > stage;
+        if (stage < 0 || earlier) stage = at;
+    }
+    return stage;
+}
+
+// What is gathered for another stage is gathered there: its parts cross the cut.
+static void gather_where_read(assigner *a) {
+    for (sn_op *op = a->func->last; op; op = op->prev) {
+        if (op->kind != SN_OP_ALL_GATHER || a->anywhere[op->mark] || !settled(a, op->operands[0])) continue;
+        int stage = first_reader(a, op);
+        if (stage >= 0) a->stage[op->mark] = stage;
+    }
+}
+
 void sn_stages_assign(sn_func *func, const sn_node_stages *nodes, const bool *anywhere, sn_map *owner, int *stage) {
     assigner a = {func, nodes, anywhere, owner, stage, sn_alloc(sizeof(int) * (func->n_ops + 1))};
     SN_FOR_OPS(op, func) stage[op->mark] = SN_HOME_ANYWHERE;
@@ -337,5 +361,6 @@ void sn_stages_assign(sn_func *func, const sn_node_stages *nodes, const bool *an
     SN_FOR_OPS(op, func) {
         if (op->phase != SN_PHASE_FORWARD && !anywhere[op->mark]) stage[op->mark] = backward_stage(&a, op);
     }
+    gather_where_read(&a);
     sn_free(a.least);
 }

@@ -6,7 +6,7 @@
 typedef struct sn_stage_times {
     double forward;
     double backward_input, backward_weight; // their sum is the backward pass where the schedule does not split it
-    double to_next, to_previous;            // from the end of a pass to the arrival of its result at that stage
+    double to_next, to_previous;            // of the message with a pass's result to that stage
 } sn_stage_times;
 
 typedef struct sn_pipeline_case {
@@ -23,5 +23,5 @@ typedef struct sn_pipeline_replay {
     int busiest;
 } sn_pipeline_replay;
 
-// As sn_pipeline_order_of requires: chunks > 1 with interleaving alone, and then a multiple of `ranks` micro-batches.
+// Messages of a rank leave one after the other, beside its passes. As sn_pipeline_order_of requires: chunks > 1 with interleaving alone, and then a multiple of `ranks` micro-batches.
 sn_pipeline_replay sn_pipeline_simulate(const sn_pipeline_case *pipeline);

@@ -120,10 +120,12 @@ static void costs_scale_as_they_must(void **state) {
     assert_true(sn_cluster_preset("dgx-a100", 1, &cluster));
     sn_cost_model costs = {.device = cluster.nodes[0].device, .diags = &m.diags};
     sn_evaluator *e = sn_evaluator_new(&m.blocks, &cluster, &costs);
-    const sn_block_cost *one = sn_evaluator_costs(e, (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 8});
-    const sn_block_cost *half = sn_evaluator_costs(e, (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 4});
-    const sn_block_cost *cut =
-        sn_evaluator_costs(e, (sn_cut_setting){.tp = 2, .cp = 1, .ep = 1, .boundary = 1, .micro = 8});
+    const sn_block_cost *one =
+        sn_evaluator_costs(e, (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 8}, sn_evaluator_site(e));
+    const sn_block_cost *half =
+        sn_evaluator_costs(e, (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 4}, sn_evaluator_site(e));
+    const sn_block_cost *cut = sn_evaluator_costs(
+        e, (sn_cut_setting){.tp = 2, .cp = 1, .ep = 1, .boundary = 1, .micro = 8}, sn_evaluator_site(e));
     assert_non_null(one);
     assert_non_null(half);
     assert_non_null(cut);
@@ -142,7 +144,8 @@ static void costs_scale_as_they_must(void **state) {
         if (m.module->globals.data[i]->role == SN_ROLE_PARAMETER)
             expected += (double)sn_type_bytes(m.module->globals.data[i]->value->type);
     assert_true(fabs(parameters - expected) <= 1);
-    assert_null(sn_evaluator_costs(e, (sn_cut_setting){.tp = 3, .cp = 1, .ep = 1, .micro = 5})); // 5 does not divide 16
+    assert_null(sn_evaluator_costs(e, (sn_cut_setting){.tp = 3, .cp = 1, .ep = 1, .micro = 5},
+                                   sn_evaluator_site(e))); // 5 does not divide 16
     sn_evaluator_free(e);
     close_model(&m);
 }

@@ -97,31 +97,31 @@ static void for_cuts(tally *t, const sn_candidate *c, sn_stage_context *x, int s
     }
 }
 
-static void price_outline(tally *t, sn_candidate c, const sn_block_cost *costs) {
+static void price_outline(tally *t, sn_candidate c) {
     int cut[MOST_CUTS] = {0};
-    sn_stage_context x = sn_price_context(t->problem->search, t->limit_scale, &c, costs, NULL);
+    sn_stage_context x = sn_price_context(t->problem->search, t->limit_scale, &c);
     t->outlines++;
     t->with_experts += c.setting.ep > 1;
     if (c.schedule == SN_PIPELINE_1F1B) for_cuts(t, &c, &x, 0, cut);
     sn_stages_even(&x, cut);
     price_cut(t, &c, &x, cut, &t->best_even);
+    sn_price_context_free(&x);
 }
 
 static void for_schedules(tally *t, sn_candidate c) {
-    const sn_block_cost *costs = sn_evaluator_costs(sn_search_evaluator(t->problem->search), c.setting);
-    if (!costs) return;
+    sn_evaluator *e = sn_search_evaluator(t->problem->search);
+    if (!sn_evaluator_costs(e, c.setting, sn_evaluator_site(e))) return;
     for (c.zero = 0; c.zero <= (sn_candidate_shares(&c) > 1 ? 3 : 0); c.zero++)
         for (int order = 0; order < (c.pp > 1 && c.dp > 1 ? 2 : 1); order++) {
             c.data_outside = order;
             c.chunks = 1;
             c.schedule = SN_PIPELINE_1F1B;
-            price_outline(t, c, costs);
+            price_outline(t, c);
             c.schedule = SN_PIPELINE_ZERO_BUBBLE;
-            if (c.pp > 1) price_outline(t, c, costs);
+            if (c.pp > 1) price_outline(t, c);
             c.schedule = SN_PIPELINE_INTERLEAVED;
             c.chunks = 2;
-            if (c.pp > 1 && c.pp * 2 <= t->problem->blocks.n_blocks && c.microbatches % c.pp == 0)
-                price_outline(t, c, costs);
+            if (c.pp > 1 && c.pp * 2 <= t->problem->blocks.n_blocks && c.microbatches % c.pp == 0) price_outline(t, c);
         }
 }
 

@@ -22,7 +22,10 @@ typedef struct instance {
     sn_block_class class[MOST_KINDS];
     sn_block_cost costs[MOST_KINDS];
     int before[(MOST_BLOCKS + 1) * MOST_KINDS];
-    double paces[2 * MOST_BLOCKS], messages[MOST_BLOCKS];
+    double messages[MOST_BLOCKS];
+    sn_block_cost elsewhere[MOST_BLOCKS][MOST_KINDS]; // costs of a pipeline rank with devices of its own
+    sn_stage_site sites[MOST_BLOCKS];
+    int site_of[MOST_BLOCKS];
     sn_candidate candidate;
     sn_stage_context context;
 } instance;
@@ -57,6 +60,31 @@ static sn_block_cost random_cost(void) {
     return c;
 }
 
+static double seconds_of(const sn_block_cost *c) {
+    return c->forward + c->backward_input + c->backward_weight;
+}
+
+// Each class and pass is faster, or slower, in its own way.
+static void make_site(instance *t, int rank) {
+    double pace = INFINITY;
+    for (int k = 0; k < t->blocks.n_classes; k++) {
+        sn_block_cost *c = &t->elsewhere[rank][k];
+        *c = t->costs[k];
+        c->forward *= random_in(0.3, 1.5);
+        c->backward_input *= random_in(0.3, 1.5);
+        c->backward_weight *= random_in(0.3, 1.5);
+        for (int r = 0; r < SN_REMAT_COUNT; r++) c->again[r] *= c->forward / t->costs[k].forward;
+        pace = fmin(pace, seconds_of(c) / seconds_of(&t->costs[k]));
+    }
+    t->sites[rank] = (sn_stage_site){.costs = t->elsewhere[rank], .limit = random_in(10, 120), .pace = pace};
+    t->site_of[rank] = rank;
+}
+
+static void make_one_site(instance *t, double limit) {
+    t->context.site_of = NULL, t->context.sites = NULL, t->context.n_sites = 0;
+    t->context.first.limit = limit;
+}
+
 static void make(instance *t) {
     memset(t, 0, sizeof *t);
     t->blocks = (sn_blocks){.n_blocks = random_int(2, MOST_BLOCKS), .n_classes = random_int(1, MOST_KINDS)};
@@ -77,22 +105,18 @@ static void make(instance *t) {
     t->candidate.zero = t->candidate.dp > 1 ? random_int(0, 3) : 0;
     t->candidate.setting = (sn_cut_setting){.tp = 1, .cp = 1, .ep = 1, .micro = 1};
     t->context = (sn_stage_context){.blocks = &t->blocks,
-                                    .costs = t->costs,
                                     .before = t->before,
                                     .candidate = &t->candidate,
                                     .stages = pp,
-                                    .limit = random_in(10, 120),
+                                    .first = {.costs = t->costs, .limit = random_in(10, 120), .pace = 1},
                                     .message = random_in(0, 0.2)};
     if (random_int(0, 2) == 0) t->context.messages = t->messages; // some boundaries are between nodes
-    if (random_int(0, 3) == 0) t->context.limit = INFINITY;
+    if (random_int(0, 3) == 0) t->context.first.limit = INFINITY;
     for (int i = 0; i < MOST_BLOCKS; i++) t->messages[i] = random_in(t->context.message, 1);
     if (random_int(0, 2) > 0) return;
-    t->context.speed = t->paces; // devices of several kinds
-    t->context.limits = t->paces + MOST_BLOCKS;
-    for (int i = 0; i < pp; i++) {
-        t->paces[i] = random_in(0.3, 1);
-        t->paces[MOST_BLOCKS + i] = random_in(10, 120);
-    }
+    for (int i = 0; i < pp; i++) make_site(t, i);
+    t->context.sites = t->sites, t->context.site_of = t->site_of, t->context.n_sites = pp;
+    if (pp > 1 && random_int(0, 1)) t->site_of[pp - 1] = 0; // two ranks of one site
 }
 
 // Calls `visit` for each cut of the blocks into the stages.
@@ -135,9 +159,7 @@ static void make_timeless(instance *t) {
         c->forward = c->backward_input = c->backward_weight = 0;
         memset(c->again, 0, sizeof c->again);
     }
-    if (random_int(0, 1)) return;
-    t->context.limits = NULL;
-    t->context.limit = INFINITY;
+    make_one_site(t, random_int(0, 1) ? t->context.first.limit : INFINITY);
 }
 
 static void exact_stages_equal_enumeration(void **state) {
@@ -180,8 +202,7 @@ static void exact_stages_equal_the_planner(void **state) {
     for (int i = 0; i < 300; i++) {
         instance t;
         make(&t);
-        t.context.speed = t.context.limits = NULL;
-        t.context.limit = INFINITY;
+        make_one_site(&t, INFINITY);
         t.context.message = 0;
         t.context.messages = NULL;
         t.candidate.microbatches = random_int(4, 12);
@@ -266,7 +287,8 @@ static void interleaved_ranks_fit(void **state) {
         if (t.blocks.n_blocks < 4) continue;
         t.candidate.pp = 2, t.candidate.chunks = 2, t.candidate.schedule = SN_PIPELINE_INTERLEAVED;
         t.candidate.microbatches = 4;
-        t.context.stages = 4, t.context.speed = t.context.limits = NULL;
+        t.context.stages = 4;
+        make_one_site(&t, t.context.first.limit);
         sn_search search = {.request = {.blocks = &t.blocks, .cluster = &cluster},
                             .before = t.before,
                             .devices = 8,
@@ -289,8 +311,8 @@ static void interleaved_ranks_fit(void **state) {
             bytes += working, none += working_none; // one chunk works at a time
             fullest = fmax(fullest, bytes);
             for (int s = rank; s < 4; s += 2)
-                if (none <= t.context.limit) assert_int_equal(stages[s].remat, SN_REMAT_NONE);
-            assert_true(t.candidate.excess > 0 || bytes <= t.context.limit * (1 + 1e-12));
+                if (none <= t.context.first.limit) assert_int_equal(stages[s].remat, SN_REMAT_NONE);
+            assert_true(t.candidate.excess > 0 || bytes <= t.context.first.limit * (1 + 1e-12));
         }
         assert_true(fabs(t.candidate.memory - fullest) <= 1e-9 * fullest);
         sn_vec_free(&search.groups);
@@ -310,9 +332,9 @@ static void chunks_reduce_what_their_rank_holds(void **state) {
         for (int b = 0; b < 4; b++) t.block[b].kind = 0;
         t.class[0].count = 4;
         sn_block_moves moves = {.once = 0.01};
-        t.context.moves = &moves;
+        t.context.first.moves = &moves;
         t.candidate.pp = 2, t.candidate.dp = 2, t.candidate.microbatches = 4;
-        t.context.speed = t.context.limits = NULL, t.context.limit = 1e12;
+        make_one_site(&t, 1e12);
         t.candidate.zero = i % 2;
         sn_search search = {.request = {.blocks = &t.blocks, .cluster = &cluster},
                             .before = t.before,

@@ -123,6 +123,7 @@ typedef struct longest {
     const sn_pipeline_case *pipeline;
     sn_pipeline_order orders[MOST_RANKS];
     double end[SN_RUN_KIND_COUNT][MOST_STAGES][MOST_MICRO_BATCHES];
+    double sent[SN_RUN_KIND_COUNT][MOST_STAGES][MOST_MICRO_BATCHES]; // its message has arrived
 } longest;
 
 static double pass_seconds(const sn_stage_times *t, sn_run_kind kind) {
@@ -133,12 +134,15 @@ static double pass_seconds(const sn_stage_times *t, sn_run_kind kind) {
 
 static double arrival(const longest *l, const sn_pipeline_run *run, int stage) {
     int stages = l->pipeline->ranks * l->pipeline->chunks, m = run->micro_batch;
-    if (run->kind == SN_RUN_FORWARD)
-        return stage ? l->end[SN_RUN_FORWARD][stage - 1][m] + l->pipeline->stages[stage - 1].to_next : 0;
+    if (run->kind == SN_RUN_FORWARD) return stage ? l->sent[SN_RUN_FORWARD][stage - 1][m] : 0;
     if (run->kind == SN_RUN_BACKWARD_WEIGHT) return l->end[SN_RUN_BACKWARD_INPUT][stage][m];
     double own = l->end[SN_RUN_FORWARD][stage][m];
-    return stage + 1 < stages ? fmax(own, l->end[run->kind][stage + 1][m] + l->pipeline->stages[stage + 1].to_previous)
-                              : own;
+    return stage + 1 < stages ? fmax(own, l->sent[run->kind][stage + 1][m]) : own;
+}
+
+static double sending(const sn_pipeline_case *p, int stage, sn_run_kind kind) {
+    if (kind == SN_RUN_FORWARD) return stage + 1 < p->ranks * p->chunks ? p->stages[stage].to_next : 0;
+    return kind == SN_RUN_BACKWARD_WEIGHT || !stage ? 0 : p->stages[stage].to_previous;
 }
 
 static double longest_path(const sn_pipeline_case *p) {
@@ -151,14 +155,17 @@ static double longest_path(const sn_pipeline_case *p) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < p->ranks; r++) {
-            double clock = 0;
+            double clock = 0, link = 0;
             for (size_t i = 0; i < l.orders[r].count; i++) {
                 const sn_pipeline_run *run = &l.orders[r].data[i];
                 int stage = run->chunk * p->ranks + r;
                 double *end = &l.end[run->kind][stage][run->micro_batch];
                 clock = fmax(clock, arrival(&l, run, stage)) + pass_seconds(&p->stages[stage], run->kind);
-                moved |= clock > *end;
-                *end = clock;
+                double *sent = &l.sent[run->kind][stage][run->micro_batch], message = sending(p, stage, run->kind);
+                if (message > 0) link = fmax(link, clock) + message;
+                double arrives = message > 0 ? link : clock;
+                moved |= clock > *end || arrives > *sent;
+                *end = clock, *sent = arrives;
                 last = fmax(last, clock);
             }
         }
@@ -184,7 +191,7 @@ static void test_uneven(void **state) {
         }
         for (int s = 0; s < p.ranks * p.chunks; s++)
             stages[s] = (sn_stage_times){random_seconds(), random_seconds(), random_seconds(),
-                                         random_below(2) ? 0 : random_seconds() / 4, random_seconds() / 4};
+                                         random_below(2) ? 0 : random_seconds() / 2, random_seconds() / 2};
         expect(&p, sn_pipeline_simulate(&p).seconds, "step", longest_path(&p));
     }
 }
