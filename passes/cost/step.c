@@ -19,16 +19,17 @@ void sn_pipeline_times_add(sn_pipeline_times *t, double forward, double backward
 }
 
 double sn_pipeline_seconds(sn_pipeline schedule, int ranks, int64_t microbatches, const sn_pipeline_times *t) {
-    double m = (double)microbatches;
+    double m = (double)microbatches, each = fmax(t->longest_rank, t->turn);
     switch (schedule) {
-    case SN_PIPELINE_INTERLEAVED:
-        return m * t->longest_rank + (ranks - 1) * t->longest_stage;
+    case SN_PIPELINE_INTERLEAVED: // until all ranks are at work, and again at the end, a micro-batch crosses all of
+                                  // them
+        return m * each + (ranks - 1) * (t->longest_stage + t->messages / fmax(1, t->stages - 1));
     case SN_PIPELINE_ZERO_BUBBLE:
         // With fewer micro-batches than ranks the gradients of weights have all run before the pipeline is empty.
-        return fmax(m * t->longest_rank + fmax(0, t->fill),
-                    t->without_weights + (m - 1) * t->longest_without + t->least_weights);
+        return fmax(m * each + fmax(0, t->fill + t->messages),
+                    t->without_weights + t->messages + (m - 1) * fmax(t->longest_without, t->turn) + t->least_weights);
     default:
-        return t->sum + (m - 1) * t->longest_rank;
+        return t->sum + t->messages + (m - 1) * each;
     }
 }
 

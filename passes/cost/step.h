@@ -23,6 +23,8 @@ typedef struct sn_pipeline_times {
     double fill;                             // of all stages but the last: forward + backward of inputs - of weights
     double without_weights, longest_without; // forward + backward of inputs
     double least_weights;
+    double messages; // of one micro-batch to the last stage and back, beside the passes
+    double turn;     // seconds in which no rank takes in more than one micro-batch, for it holds only so many at once
     int stages;
 } sn_pipeline_times;
 void sn_pipeline_times_add(sn_pipeline_times *times, double forward, double backward_input, double backward_weight,

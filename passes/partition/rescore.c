@@ -9,16 +9,13 @@ enum {
     MOST_REPLAYED = 16,
 };
 
-// Messages go beside the passes; where they were measured, on ranks that are processes, they are work of the ranks.
-static sn_stage_times times_of(const sn_search_request *request, const sn_candidate *c, int stage) {
+static sn_stage_times times_of(const sn_candidate *c, int stage) {
     const sn_stage_report *s = &c->stages[stage];
-    double receive = request->profile ? 0 : s->message;
-    double send = request->profile || stage + 1 == c->n_stages ? 0 : c->stages[stage + 1].message;
-    return (sn_stage_times){.forward = s->forward - receive,
-                            .backward_input = s->backward_input - receive,
+    return (sn_stage_times){.forward = s->forward,
+                            .backward_input = s->backward_input,
                             .backward_weight = s->backward_weight,
-                            .to_next = send,
-                            .to_previous = receive};
+                            .to_next = stage + 1 < c->n_stages ? c->stages[stage + 1].message : 0,
+                            .to_previous = s->message};
 }
 
 // Seconds of a step; 0 when it is not replayed.
@@ -26,14 +23,19 @@ static double replay(const sn_search_request *request, int64_t devices, const sn
     if (!c->stages || c->n_stages != c->pp * c->chunks || (int64_t)c->n_stages * c->microbatches > MOST_PASSES)
         return 0;
     sn_stage_times *stages = sn_alloc((size_t)c->n_stages * sizeof *stages);
-    for (int i = 0; i < c->n_stages; i++) stages[i] = times_of(request, c, i);
-    // of the ranks that share cores one of each coordinate is replayed, with its part of them
+    double *after = sn_alloc((size_t)c->pp * sizeof *after);
+    for (int i = 0; i < c->n_stages; i++) stages[i] = times_of(c, i);
+    // Of the ranks that share cores one of each coordinate is replayed, with its part of them; what follows their
+    // passes takes all cores.
     double each = request->cores * c->pp / (double)devices, crowd = 1;
-    if (each > 0 && each < c->pp) crowd = c->pp / (each * request->sharing);
-    sn_pipeline_case pipeline = {c->schedule, c->pp, c->chunks, c->microbatches, stages, each, request->sharing};
+    bool crowded = each > 0 && each < c->pp;
+    if (crowded) crowd = c->pp / (each * request->sharing);
+    for (int i = 0; i < c->pp && !crowded; i++) after[i] = c->stages[i].once;
+    sn_pipeline_case pipeline = {c->schedule, c->pp, c->chunks, c->microbatches, stages, after, each, request->sharing};
     double seconds = sn_pipeline_simulate(&pipeline).seconds;
     sn_free(stages);
-    return seconds + crowd * (c->sync + c->update);
+    sn_free(after);
+    return crowded ? seconds + crowd * (c->sync + c->update) : seconds;
 }
 
 typedef struct rescorer {

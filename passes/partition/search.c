@@ -15,6 +15,9 @@
 // Outlines whose bound is further from the best are compared by that bound alone.
 static const double WORTH_PRICING = 1.12;
 
+// The share of a step that messages take from which on a cut without them is looked at.
+static const double NOTABLE_MESSAGES = 0.01;
+
 // Stages looked at by exact searches; deterministic, unlike a limit of seconds.
 static const long MOST_WORK = 100000000;
 
@@ -461,40 +464,64 @@ static int by_step(const void *left, const void *right) {
     return (a->step > b->step) - (a->step < b->step);
 }
 
+// For chunks of ranks: sn_price shares a rank's memory out, and no boundary between chunks is more dear than others.
 static void lift_limits(sn_stage_context *x, sn_stage_site *sites) {
+    x->messages = NULL, x->messages_apart = 0;
     for (int i = 0; i < x->n_sites; i++) sites[i] = x->sites[i], sites[i].limit = INFINITY;
     x->first.limit = INFINITY;
     x->sites = sites;
 }
 
-// Exact stages for one outline; false when nothing fits.
+// A cut that the exact search finds; false when nothing fits. It is exact for flushed 1F1B without messages; for the
+// other schedules it is a guess.
+static bool cut_exactly(run *r, const sn_candidate *c, sn_stage_context cutting, int *cut) {
+    bool flushed = c->schedule == SN_PIPELINE_1F1B || c->schedule == SN_PIPELINE_GPIPE;
+    double weight = flushed ? c->microbatches - 1 : (double)c->microbatches * c->chunks;
+    long work = 0;
+    sn_stage_site *unlimited = sn_alloc((size_t)(cutting.n_sites + 1) * sizeof *unlimited);
+    if (c->chunks > 1) lift_limits(&cutting, unlimited);
+    bool found = sn_stages_exact(&cutting, weight, cut, &work);
+    sn_free(unlimited);
+    r->work += work;
+    return found;
+}
+
+// Prices a cut; whether it is better than the best so far, which it replaces then.
+static bool keep_better(run *r, sn_candidate *best, sn_stage_context *x, const int *cut, int *best_cut) {
+    sn_candidate c = *best;
+    x->candidate = &c;
+    sn_price(r->search, &c, x, cut, NULL);
+    x->candidate = best;
+    if (best->n_stages && !is_better(&c, best)) return false;
+    *best = c;
+    memcpy(best_cut, cut, (size_t)(x->stages + 1) * sizeof *cut);
+    return true;
+}
+
+// Exact stages for one outline; false when nothing fits. What messages cost depends on what else a micro-batch waits
+// for: one cut counts them as work of the stages that receive them, the other leaves them out.
 static bool solve(run *r, sn_candidate *c) {
     const sn_search *s = r->search;
-    int stages = c->pp * c->chunks;
     sn_stage_context x = sn_price_context(r->search, r->limit_scale, c);
-    int *cut = sn_alloc((size_t)(stages + 1) * sizeof *cut), *even_cut = sn_alloc((size_t)(stages + 1) * sizeof *cut);
-    // The exact cut is exact for flushed 1F1B; for the other schedules it is a second guess beside the even one.
-    double weight = c->schedule == SN_PIPELINE_1F1B || c->schedule == SN_PIPELINE_GPIPE
-                        ? c->microbatches - 1
-                        : (double)c->microbatches * c->chunks;
-    long work = 0;
-    sn_candidate even = *c;
-    sn_stages_even(&x, even_cut);
-    sn_price(r->search, &even, &x, even_cut, NULL);
-    memcpy(cut, even_cut, (size_t)(stages + 1) * sizeof *cut); // of one stage
-    sn_stage_context cutting = x;
-    sn_stage_site *unlimited = sn_alloc((size_t)(x.n_sites + 1) * sizeof *unlimited);
-    if (c->chunks > 1) lift_limits(&cutting, unlimited); // sn_price shares a rank's memory out
-    bool exact = stages == 1 || sn_stages_exact(&cutting, weight, cut, &work);
-    if (exact) sn_price(r->search, c, &x, cut, NULL);
-    bool prefer_even = !exact || (even.excess <= 0 && (c->excess > 0 || even.step < c->step));
-    sn_price(r->search, c, &x, prefer_even ? even_cut : cut, SN_NEW_N(s->arena, sn_stage_report, stages));
-    c->exact = exact;
+    size_t cuts = (size_t)x.stages + 1;
+    int *cut = sn_alloc(cuts * sizeof *cut), *best_cut = sn_alloc(cuts * sizeof *cut);
+    c->n_stages = 0;
+    sn_stages_even(&x, cut);
+    (void)keep_better(r, c, &x, cut, best_cut);
+    c->exact = x.stages == 1;
+    if (x.stages > 1 && cut_exactly(r, c, x, cut)) {
+        (void)keep_better(r, c, &x, cut, best_cut);
+        c->exact = true;
+    }
+    if (x.stages > 1 && c->chunks == 1 && c->messages > NOTABLE_MESSAGES * c->step) {
+        sn_stage_context without = x;
+        without.messages = NULL, without.messages_apart = 0, without.message = 0;
+        if (cut_exactly(r, c, without, cut)) (void)keep_better(r, c, &x, cut, best_cut);
+    }
+    sn_price(r->search, c, &x, best_cut, SN_NEW_N(s->arena, sn_stage_report, x.stages));
     r->solved++;
-    r->work += work;
     sn_free(cut);
-    sn_free(even_cut);
-    sn_free(unlimited);
+    sn_free(best_cut);
     sn_price_context_free(&x);
     return c->excess <= 0;
 }

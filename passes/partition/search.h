@@ -17,9 +17,10 @@ const char *sn_objective_name(sn_objective objective);
 typedef struct sn_stage_report {
     int first, end; // blocks
     sn_remat remat;
-    double forward, backward_input, backward_weight; // seconds of a micro-batch, recomputation and messages included
-    double communication, again;                     // of these: over tp and cp and to the next stage; recomputed
-    double message; // of the boundary before it, one way: a part of forward and of backward_input
+    double forward, backward_input, backward_weight; // seconds of a micro-batch, with recomputation
+    double communication, again;                     // of these: over tp and cp; recomputed
+    double message; // seconds of what it receives from the stage before, one way, beside its passes
+    double once;    // seconds of its rank once a step, after its passes; of the rank's first stage alone
     double in_flight;
     double saved;      // bytes that computing again saves on each device
     double could_save; // bytes that computing more again would save
@@ -33,6 +34,7 @@ typedef struct sn_candidate {
     bool data_outside;             // dp is the outermost axis and pp lies inside; else pp is outermost
     double step;                   // seconds; what the objective says for others than SN_OBJECTIVE_STEP
     double pipeline, sync, update; // seconds of the step's parts
+    double messages;               // of the pipeline's seconds, those that wait for messages between stages
     double moved;                  // of the pipeline's seconds, those that move parameters and gradients over dp
     double crowded;                // seconds that the ranks' work takes on the cores that they share; 0: none are
     double replayed;               // seconds of the step, its pipeline replayed (rescore.h); 0 when it was not

@@ -87,9 +87,9 @@ static void find_alike(solver *v) {
     }
 }
 
-static row *new_row(solver *v, row **at, int first) {
+static row *new_row(solver *v, row **at, int place, int first) {
     row *r = *at = SN_NEW(&v->arena, row);
-    r->sums.input = v->x->first.costs[v->x->blocks->blocks[first].kind].input;
+    r->sums = sn_stage_sums_begin(v->x, place, first);
     r->seconds = SN_NEW_N(&v->arena, double, v->n - first + 1);
     return r;
 }
@@ -104,7 +104,7 @@ static void lengthen(solver *v, row *r, int place, int first) {
 static double seconds_of(solver *v, int index, int first, int end) {
     int length = end - first, place = v->same_places && index ? 1 : index;
     if (length <= v->alike[first]) first = v->like[first];
-    row **at = &v->rows[place * v->n + first], *r = *at ? *at : new_row(v, at, first);
+    row **at = &v->rows[place * v->n + first], *r = *at ? *at : new_row(v, at, place, first);
     while (r->known < length) lengthen(v, r, place, first);
     ++*v->work;
     return r->seconds[length];
@@ -177,8 +177,9 @@ static double least_bound(const solver *v, double fastest) {
     return fmax(longest, total / v->stages) / fastest;
 }
 
-// Without a limit of memory nothing is computed again and the sum is what it is: stages as long as a bound allows, one
-// after the other, and bisection on the bound. False when the bound does not suffice.
+// Without a limit of memory nothing is computed again, and on equal devices, with equal messages, the sum is what it
+// is: stages as long as a bound allows, one after the other, and bisection on the bound. False when the bound does not
+// suffice.
 static bool fill_stages(solver *v, double bound) {
     int *cut = v->cut;
     cut[0] = 0;
@@ -237,11 +238,10 @@ bool sn_stages_exact(const sn_stage_context *x, double weight, int *cut, long *w
     v.places = SN_NEW_N(&v.arena, sn_stage_place, v.stages);
     for (int i = 0; i < v.stages; i++) v.places[i] = sn_stage_place_of(x, i);
     v.rows = SN_NEW_N(&v.arena, row *, (size_t)v.stages * (size_t)v.n);
-    bool limited = isfinite(x->first.limit);
-    for (int i = 0; i < x->n_sites; i++) limited |= isfinite(x->sites[i].limit);
-    v.same_places = !limited && !x->site_of && !x->messages;
+    bool balances = !isfinite(x->first.limit) && !x->site_of && !x->messages;
+    v.same_places = balances;
     double least = least_bound(&v, fastest);
-    bool found = limited ? solve_limited(&v, least, fastest) : balance(&v, least);
+    bool found = balances ? balance(&v, least) : solve_limited(&v, least, fastest);
     sn_arena_free(&v.arena);
     return found;
 }

@@ -87,18 +87,21 @@ static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c, const
     return m.of;
 }
 
-// Where messages between pipeline ranks differ.
 static void set_messages(const sn_search *s, const sn_candidate *c, const sn_known_sites *sites, sn_stage_context *x) {
-    double bytes = 0;
-    for (int k = 0; k < x->blocks->n_classes; k++) bytes = fmax(bytes, x->first.costs[k].input);
-    x->message = sn_cost_message(&s->model, bytes, sites->before[1]);
-    if (sites->one_message) return;
-    double *messages = sn_alloc((size_t)c->pp * sizeof *messages);
-    for (int i = 0; i < c->pp; i++) {
-        messages[i] = sn_cost_message(&s->model, bytes, sites->before[i]);
-        x->message = fmin(x->message, messages[i]);
-    }
+    int n = x->blocks->n_classes, rows = sites->one_message ? 1 : c->pp;
+    double *messages = sn_alloc((size_t)(rows * n) * sizeof *messages);
+    x->message = INFINITY;
+    for (int i = 0; i < rows; i++)
+        for (int k = 0; k < n; k++) {
+            bool same = i && sites->before[i] == sites->before[i - 1];
+            double bytes = x->first.costs[k].input;
+            messages[i * n + k] =
+                same ? messages[(i - 1) * n + k] : sn_cost_message(&s->model, bytes, sites->before[i]);
+            if (bytes > 0) x->message = fmin(x->message, messages[i * n + k]);
+        }
+    if (!isfinite(x->message)) x->message = 0;
     x->messages = messages;
+    x->messages_apart = sites->one_message ? 0 : n;
 }
 
 static sn_stage_site site_of(sn_search *s, double limit_scale, const sn_candidate *c, const sn_search_site *site) {
@@ -132,6 +135,7 @@ sn_stage_context sn_price_context(sn_search *s, double limit_scale, sn_candidate
     const sn_known_sites *sites = sn_sites_of(s, c);
     x.remat_is_fixed = s->request.fixed && s->request.fixed->named & SN_PLAN_REMAT;
     if (x.remat_is_fixed) x.remat = s->request.fixed->remat;
+    x.messages_are_work = s->request.profile != NULL;
     x.first = site_of(s, limit_scale, c, &sites->sites[0]);
     if (sites->n > 1) {
         sn_stage_site *list = sn_alloc((size_t)sites->n * sizeof *list);
@@ -197,6 +201,12 @@ static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const 
     if (s->request.objective == SN_OBJECTIVE_FILLED)
         return (c->microbatches - 1 + c->pp * c->chunks) * times->longest_rank;
     return sn_pipeline_seconds(c->schedule, c->pp, c->microbatches, times);
+}
+
+static double message_seconds(const sn_search *s, const sn_candidate *c, sn_pipeline_times times) {
+    double with = pipeline_seconds(s, c, &times);
+    times.messages = times.turn = 0;
+    return with - pipeline_seconds(s, c, &times);
 }
 
 // What is known of a stage before its rematerialisation is chosen.
@@ -310,7 +320,7 @@ static stage_choice *choose_stages(const sn_stage_context *x, const int *cut) {
 
 static void add_stage(const sn_stage_context *x, const stage_choice *choice, sn_pipeline_times *times,
                       rank_sums *rank) {
-    sn_stage_passes passes = sn_stage_passes_of(&choice->place, &choice->sums, choice->now);
+    sn_stage_passes passes = sn_stage_passes_of(&choice->sums, choice->now);
     sn_pipeline_times_add(times, passes.forward, passes.backward_input, passes.backward_weight,
                           choice->place.index == x->stages - 1);
     rank->seconds += passes.forward + passes.backward_input + passes.backward_weight;
@@ -318,8 +328,34 @@ static void add_stage(const sn_stage_context *x, const stage_choice *choice, sn_
     rank->working = larger(rank->working, choice->working[choice->now]);
 }
 
+// By Little's law (Little 1961) a rank that holds n micro-batches, each from its forward pass to the end of its
+// backward pass, takes in one every (time held / n) seconds. With equal stages and without messages that is its own
+// work. The link of a rank carries its messages one after the other.
+static void add_messages(const sn_stage_context *x, const stage_choice *choices, sn_pipeline_times *times) {
+    const sn_candidate *c = x->candidate;
+    bool split = c->schedule == SN_PIPELINE_ZERO_BUBBLE;
+    double loop = 0, next = 0; // from the stage on and back; the message to the next stage
+    double *held = sn_alloc((size_t)c->pp * sizeof *held), *link = sn_alloc((size_t)c->pp * sizeof *link);
+    for (int i = x->stages - 1; i >= 0; i--) {
+        const stage_choice *choice = &choices[i % c->pp * c->chunks + i / c->pp];
+        sn_stage_passes passes = sn_stage_passes_of(&choice->sums, choice->now);
+        loop += passes.forward + passes.backward_input + (split ? 0 : passes.backward_weight) + 2 * next;
+        held[i % c->pp] += loop / c->chunks;
+        link[i % c->pp] += next + choice->sums.message;
+        next = choice->sums.message;
+        times->messages += 2 * next;
+    }
+    for (int rank = 0; rank < c->pp && times->messages > 0; rank++) {
+        const sn_stage_place *place = &choices[rank * c->chunks].place;
+        double in_flight = split ? place->early : place->in_flight;
+        times->turn = fmax(times->turn, fmax(held[rank] / in_flight, link[rank]));
+    }
+    sn_free(held);
+    sn_free(link);
+}
+
 static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x, const rank_sums *ranks,
-                        double *work) {
+                        sn_stage_report *stages, double *work) {
     double longest = 0;
     for (int i = 0; i < c->pp; i++) {
         const sn_stage_site *site = sn_stage_site_at(x, i);
@@ -332,6 +368,7 @@ static double add_ranks(sn_search *s, sn_candidate *c, const sn_stage_context *x
         c->update = fmax(c->update, update);
         c->moved = fmax(c->moved, c->microbatches * ranks[i].moved);
         longest = fmax(longest, seconds);
+        if (stages) stages[i].once = seconds;
         *work += ranks_at_once(s, c) * (c->microbatches * ranks[i].seconds + seconds);
     }
     return longest;
@@ -354,8 +391,10 @@ void sn_price(sn_search *s, sn_candidate *c, const sn_stage_context *x, const in
         sn_stage_report_of(x, &choice->place, &choice->sums, choice->now, &stages[i]);
         stages[i].first = cut[i], stages[i].end = cut[i + 1];
     }
-    double once = add_ranks(s, c, x, ranks, &work);
+    add_messages(x, choices, &times);
+    double once = add_ranks(s, c, x, ranks, stages, &work);
     c->pipeline = pipeline_seconds(s, c, &times);
+    c->messages = message_seconds(s, c, times);
     c->crowded = crowded_seconds(s, work);
     c->step = s->request.objective == SN_OBJECTIVE_STEP ? fmax(c->pipeline + once, c->crowded) : c->pipeline;
     c->n_stages = x->stages;

@@ -56,25 +56,30 @@ void sn_stage_sums_add(const sn_stage_context *x, int stage, int block_class, in
     t->working = larger(t->working, c->working);
 }
 
+sn_stage_sums sn_stage_sums_begin(const sn_stage_context *x, int stage, int first) {
+    int kind = x->blocks->blocks[first].kind, row = stage % x->candidate->pp * x->messages_apart;
+    double seconds = !stage ? 0 : x->messages ? x->messages[row + kind] : x->message;
+    return (sn_stage_sums){.message = x->messages_are_work ? 0 : seconds,
+                           .handed = x->messages_are_work ? seconds : 0,
+                           .input = x->first.costs[kind].input};
+}
+
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *x, int stage, int first, int end) {
-    sn_stage_sums t = {0};
+    sn_stage_sums t = sn_stage_sums_begin(x, stage, first);
     int n = x->blocks->n_classes;
     for (int k = 0; k < n; k++) {
         int count = x->before[end * n + k] - x->before[first * n + k];
         if (count) sn_stage_sums_add(x, stage, k, count, &t);
     }
-    t.input = x->first.costs[x->blocks->blocks[first].kind].input;
     return t;
 }
 
 sn_stage_place sn_stage_place_of(const sn_stage_context *x, int index) {
     const sn_candidate *c = x->candidate;
     int rank = index % c->pp;
-    double message = x->messages ? x->messages[rank] : x->message;
     sn_stage_place place = {.index = index,
                             .in_flight =
                                 sn_pipeline_in_flight(c->schedule, c->pp, c->chunks, c->pp, c->microbatches, rank),
-                            .message = index ? message : 0,
                             .limit = sn_stage_site_at(x, index)->limit};
     if (c->schedule == SN_PIPELINE_ZERO_BUBBLE) {
         // Its first backward passes run where 1F1B has the whole ones.
@@ -110,25 +115,25 @@ static double moved_seconds(const sn_stage_sums *t) {
     return t->moves.forward + t->moves.backward_input + t->moves.backward_weight;
 }
 
-sn_stage_passes sn_stage_passes_of(const sn_stage_place *place, const sn_stage_sums *t, sn_remat remat) {
-    double message = place->message, again = t->again[remat];
-    return (sn_stage_passes){.forward = t->forward + message + t->moves.forward,
-                             .backward_input = t->backward_input + again + message + t->moves.backward_input,
+sn_stage_passes sn_stage_passes_of(const sn_stage_sums *t, sn_remat remat) {
+    double again = t->again[remat];
+    return (sn_stage_passes){.forward = t->forward + t->handed + t->moves.forward,
+                             .backward_input = t->backward_input + again + t->handed + t->moves.backward_input,
                              .backward_weight = t->backward_weight + t->moves.backward_weight,
                              .again = again};
 }
 
 void sn_stage_report_of(const sn_stage_context *x, const sn_stage_place *place, const sn_stage_sums *t, sn_remat remat,
                         sn_stage_report *out) {
-    sn_stage_passes passes = sn_stage_passes_of(place, t, remat);
+    sn_stage_passes passes = sn_stage_passes_of(t, remat);
     *out = (sn_stage_report){.remat = remat,
                              .forward = passes.forward,
                              .backward_input = passes.backward_input,
                              .backward_weight = passes.backward_weight,
                              .again = passes.again,
-                             .message = place->message,
+                             .message = t->message,
                              .in_flight = place->in_flight};
-    out->communication = t->communication + 2 * place->message + moved_seconds(t);
+    out->communication = t->communication + 2 * t->handed + moved_seconds(t);
     out->memory = sn_stage_memory(x, place, t, remat);
     double now = sn_memory_total(&out->memory), least = now;
     for (int r = 0; r < SN_REMAT_COUNT; r++) {
@@ -152,7 +157,7 @@ double sn_stage_seconds(const sn_stage_context *x, const sn_stage_place *place, 
     }
     if (!isfinite(best)) return INFINITY;
     double seconds = t->forward + t->backward_input + t->backward_weight + best;
-    return seconds + 2 * place->message + moved_seconds(t);
+    return seconds + 2 * (t->message + t->handed) + moved_seconds(t);
 }
 
 double sn_stage_cost(const sn_stage_context *x, int index, int first, int end, sn_stage_report *out) {

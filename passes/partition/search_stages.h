@@ -35,9 +35,11 @@ typedef struct sn_stage_context {
     int stages;          // pp * chunks
     bool remat_is_fixed; // each stage computes `remat` again; else what is cheapest
     sn_remat remat;
-    double message;         // seconds of one boundary's message, one way, over the fastest link between two pipeline
-                            // ranks; 0 with one
-    const double *messages; // per pipeline rank: of the boundary before it; NULL: `message`
+    double message;         // the least seconds of a message from one stage to the next; 0 with one pipeline rank
+    const double *messages; // [class]: of the message that a block of the class receives as the first of its stage;
+                            // NULL: `message`
+    bool messages_are_work; // of the ranks, as where they are processes on CPUs; else they go beside the passes
+    int messages_apart;     // of the rows of `messages`, one for each pipeline rank; 0: links are equal, one for all
     sn_stage_site first;    // site
     const sn_stage_site *sites;
     int n_sites;
@@ -50,6 +52,7 @@ static inline const sn_stage_site *sn_stage_site_at(const sn_stage_context *x, i
 
 // Of the blocks of a stage.
 typedef struct sn_stage_sums {
+    double message, handed; // seconds, one way, of what its first block receives: beside the passes, or a part of them
     double forward, backward_input, backward_weight, communication, input;
     sn_block_moves moves;
     double again[SN_REMAT_COUNT];
@@ -58,6 +61,8 @@ typedef struct sn_stage_sums {
     double parameters, gradients, optimizer, working;
 } sn_stage_sums;
 sn_stage_sums sn_stage_sums_of(const sn_stage_context *context, int stage, int first, int end);
+// Of no block, before the one that is to be the first.
+sn_stage_sums sn_stage_sums_begin(const sn_stage_context *context, int stage, int first);
 void sn_stage_sums_add(const sn_stage_context *context, int stage, int block_class, int blocks, sn_stage_sums *sums);
 
 // Of a stage's place in the pipeline, whichever blocks it has.
@@ -65,7 +70,7 @@ typedef struct sn_stage_place {
     int index;
     double in_flight;      // micro-batches held at once
     double early, waiting; // zero-bubble: held until their first backward pass, and of those, not yet for the second
-    double message, limit;
+    double limit;
 } sn_stage_place;
 sn_stage_place sn_stage_place_of(const sn_stage_context *context, int index);
 
@@ -78,7 +83,7 @@ double sn_stage_activations(const sn_stage_context *context, const sn_stage_plac
 typedef struct sn_stage_passes {
     double forward, backward_input, backward_weight, again;
 } sn_stage_passes;
-sn_stage_passes sn_stage_passes_of(const sn_stage_place *place, const sn_stage_sums *sums, sn_remat remat);
+sn_stage_passes sn_stage_passes_of(const sn_stage_sums *sums, sn_remat remat);
 // Seconds with the cheapest rematerialisation that fits; INFINITY when none does, and `remat` is the one of least
 // memory.
 double sn_stage_seconds(const sn_stage_context *context, const sn_stage_place *place, const sn_stage_sums *sums,

@@ -309,7 +309,7 @@ static bool is_accumulator(const sn_global *global) {
 
 static int backward_stage(const assigner *a, const sn_op *op) {
     if (op->kind == SN_OP_ASSIGN) return owner_of(a, op->operands[0]->global);
-    int stage = preferred(a, op), most = a->nodes->n_stages - 1, forward = -1, backward = 0, latest = 0;
+    int stage = preferred(a, op), most = a->nodes->n_stages - 1, forward = -1, backward = 0;
     for (int i = 0; i < op->n_operands; i++) {
         const sn_op *from = settled(a, op->operands[i]);
         const sn_value *value = op->operands[i];
@@ -319,10 +319,11 @@ static int backward_stage(const assigner *a, const sn_op *op) {
         if (from->phase == SN_PHASE_FORWARD)
             forward = at > forward ? at : forward;
         else
-            most = at < most ? at : most, latest = at > latest ? at : latest, backward++;
+            most = at < most ? at : most, backward++;
     }
-    // two gradients of one later stage are added there: one value crosses the cut, not two
-    if (op->kind == SN_OP_ADD && backward == 2 && latest == most) stage = most;
+    // Gradients of later stages are added in the first of them: one value crosses the cut, not two, and one that a
+    // stage reads itself goes no further.
+    if (op->kind == SN_OP_ADD && backward == 2) stage = most;
     if (stage < 0) stage = most < a->nodes->n_stages - 1 || forward < 0 ? most : forward;
     if (stage > most) stage = most;
     return stage < a->least[op->mark] ? a->least[op->mark] : stage;

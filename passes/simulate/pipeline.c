@@ -51,6 +51,7 @@ static void add_rank(replay *r, int rank, int link) {
         r->messages[at] = message > 0 ? sn_sim_add(r->sim, link, message) : SN_SIM_NONE;
         if (message > 0) sn_sim_after(r->sim, r->messages[at], r->tasks[at], 0);
     }
+    if (p->after) (void)sn_sim_add(r->sim, rank, p->after[rank]);
     sn_vec_free(&order);
 }
 

@@ -13,6 +13,7 @@ typedef struct sn_pipeline_case {
     sn_pipeline schedule;
     int ranks, chunks, microbatches;
     const sn_stage_times *stages; // [ranks * chunks]; stage s runs on rank s mod ranks
+    const double *after;          // [ranks]: what a rank does when its passes have ended; NULL: nothing
     double cores, sharing;        // that the ranks share, and as in sn_sim_host; 0 cores: each has its own
 } sn_pipeline_case;
 
@@ -23,5 +24,6 @@ typedef struct sn_pipeline_replay {
     int busiest;
 } sn_pipeline_replay;
 
-// Messages of a rank leave one after the other, beside its passes. As sn_pipeline_order_of requires: chunks > 1 with interleaving alone, and then a multiple of `ranks` micro-batches.
+// Messages of a rank leave one after the other, beside its passes. As sn_pipeline_order_of requires: chunks > 1 with
+// interleaving alone, and then a multiple of `ranks` micro-batches.
 sn_pipeline_replay sn_pipeline_simulate(const sn_pipeline_case *pipeline);

@@ -22,7 +22,7 @@ static sn_candidate candidate(int pp, int microbatches, sn_stage_report *stages,
 }
 
 static sn_stage_report stage(double forward, double backward) {
-    return (sn_stage_report){.forward = forward, .backward_input = backward};
+    return (sn_stage_report){.forward = forward, .backward_input = backward, .once = 0.5};
 }
 
 // Even stages: (M + p - 1) (f + b), and what follows the pipeline.

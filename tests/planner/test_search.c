@@ -22,7 +22,7 @@ typedef struct instance {
     sn_block_class class[MOST_KINDS];
     sn_block_cost costs[MOST_KINDS];
     int before[(MOST_BLOCKS + 1) * MOST_KINDS];
-    double messages[MOST_BLOCKS];
+    double messages[MOST_BLOCKS * MOST_KINDS];
     sn_block_cost elsewhere[MOST_BLOCKS][MOST_KINDS]; // costs of a pipeline rank with devices of its own
     sn_stage_site sites[MOST_BLOCKS];
     int site_of[MOST_BLOCKS];
@@ -110,9 +110,10 @@ static void make(instance *t) {
                                     .stages = pp,
                                     .first = {.costs = t->costs, .limit = random_in(10, 120), .pace = 1},
                                     .message = random_in(0, 0.2)};
-    if (random_int(0, 2) == 0) t->context.messages = t->messages; // some boundaries are between nodes
+    if (random_int(0, 2) == 0) t->context.messages = t->messages;
+    if (random_int(0, 1)) t->context.messages_apart = t->blocks.n_classes; // some boundaries are between nodes
     if (random_int(0, 3) == 0) t->context.first.limit = INFINITY;
-    for (int i = 0; i < MOST_BLOCKS; i++) t->messages[i] = random_in(t->context.message, 1);
+    for (int i = 0; i < MOST_BLOCKS * MOST_KINDS; i++) t->messages[i] = random_in(t->context.message, 1);
     if (random_int(0, 2) > 0) return;
     for (int i = 0; i < pp; i++) make_site(t, i);
     t->context.sites = t->sites, t->context.site_of = t->site_of, t->context.n_sites = pp;
@@ -204,7 +205,7 @@ static void exact_stages_equal_the_planner(void **state) {
         make(&t);
         make_one_site(&t, INFINITY);
         t.context.message = 0;
-        t.context.messages = NULL;
+        t.context.messages = NULL, t.context.messages_apart = 0;
         t.candidate.microbatches = random_int(4, 12);
         int found[MOST_BLOCKS + 1];
         long work = 0;

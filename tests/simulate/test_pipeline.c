@@ -31,7 +31,7 @@ static sn_pipeline_replay even(sn_pipeline schedule, int ranks, int chunks, int 
                                sn_pipeline_case *out) {
     static sn_stage_times stages[MOST_STAGES];
     for (int s = 0; s < ranks * chunks; s++) stages[s] = times;
-    *out = (sn_pipeline_case){schedule, ranks, chunks, microbatches, stages, 0, 1};
+    *out = (sn_pipeline_case){schedule, ranks, chunks, microbatches, stages, NULL, 0, 1};
     return sn_pipeline_simulate(out);
 }
 
