@@ -1,5 +1,6 @@
 // `sennit compile`: a train executable for `mpirun -n RANKS ./NAME`.
 #include "tools/passes.h"
+#include "tools/plan_options.h"
 #include "tools/training.h"
 
 #include <string.h>
@@ -13,6 +14,6 @@ static const char *default_output(const sn_options *options, sn_arena *arena) {
 
 int sn_cmd_compile(const sn_options *options, sn_diags *diags) {
     sn_train_build build = {.output = sn_options_text(options, "output", default_output(options, &diags->arena))};
-    sn_train_compile(options, &build, diags);
+    if ((options = sn_plan_options(options, false, diags))) sn_train_compile(options, &build, diags);
     return 0;
 }

@@ -1,6 +1,7 @@
 #include "tools/plan_step.h"
 
 #include "tools/passes.h"
+#include "tools/plan_options.h"
 
 #include <string.h>
 
@@ -17,8 +18,7 @@ static bool is_passed_on(const sn_option_spec *option) {
 
 static bool make_build_line(sn_plan_step *s, const char *path, const char *model, const sn_options *options,
                             sn_diags *diags) {
-    const json_t *from = json_object_get(s->plan, "made_from"), *recorded = json_object_get(from, "options");
-    if (!model) model = json_string_value(json_object_get(from, "model"));
+    if (!model) model = json_string_value(json_object_get(json_object_get(s->plan, "made_from"), "model"));
     if (!model) {
         sn_error(diags, "E0453", path, "name the model: sennit simulate plan.json MODEL.onnx",
                  "the plan does not say what it was made from");
@@ -27,10 +27,6 @@ static bool make_build_line(sn_plan_step *s, const char *path, const char *model
     words line = {0};
     add_word(s, &line, "compile");
     add_word(s, &line, model);
-    for (size_t i = 0; i < json_array_size(recorded); i++) {
-        const char *text = json_string_value(json_array_get(recorded, i));
-        if (text) add_word(s, &line, text);
-    }
     add_word(s, &line, sn_arena_printf(&s->arena, "--plan=%s", path));
     for (size_t i = 0; i < options->given.count; i++) {
         const struct sn_option_given *given = &options->given.data[i];
@@ -41,16 +37,15 @@ static bool make_build_line(sn_plan_step *s, const char *path, const char *model
             sn_arena_printf(&s->arena, "--%s%s%s", given->spec->name, is_flag ? "" : "=", is_flag ? "" : given->text));
     }
     int status;
-    bool good = sn_command_parse(SN_COMMAND_COMPILE, (int)line.count, line.data, &s->build, &status);
-    if (!good)
-        sn_error(diags, "E0453", path, "plan again with `sennit plan`", "the plan's \"made_from\" is not usable");
+    bool good = sn_command_parse(SN_COMMAND_COMPILE, (int)line.count, line.data, &s->own, &status);
+    SN_CHECK(good); // what it says was parsed before
     sn_vec_free(&line);
-    return good;
+    return (s->build = sn_plan_options(&s->own, true, diags)) != NULL;
 }
 
 static bool lower(sn_plan_step *s, sn_diags *diags) {
     sn_train_build build = {.output = "", .shapes_alone = true};
-    if (!sn_train_lower(&s->build, &build, diags, &s->step)) return false;
+    if (!sn_train_lower(s->build, &build, diags, &s->step)) return false;
     s->cluster = s->step.cluster;
     if (!s->step.has_cluster && !sn_cluster_preset("local", sn_plan_ranks(&s->step.plan), &s->cluster)) return false;
     if (!sn_kernels_lower(s->step.module, diags, &s->kernels)) return false;
@@ -76,7 +71,7 @@ bool sn_plan_step_make(const char *path, const char *model, const sn_options *op
 void sn_plan_step_free(sn_plan_step *s) {
     sn_kernels_free(&s->kernels);
     sn_train_step_free(&s->step);
-    sn_options_free(&s->build);
+    sn_options_free(&s->own);
     sn_str_free(&s->constants);
     json_decref(s->plan);
     sn_arena_free(&s->arena);

@@ -10,7 +10,8 @@
 typedef struct sn_plan_step {
     sn_arena arena;
     json_t *plan;
-    sn_options build; // the same as a command line of `compile`
+    sn_options own;          // the same as a command line of `compile`
+    const sn_options *build; // with what is recorded; in the arena of the diags
     sn_train_step step;
     sn_cluster cluster;
     sn_kernels kernels;
@@ -19,7 +20,7 @@ typedef struct sn_plan_step {
 } sn_plan_step;
 
 // `model` stands in for the recorded one where it is not NULL; options of the command line that `compile` takes come
-// after the recorded ones. False when diags got errors; free it in either case.
+// with the recorded ones (sn_plan_options). False when diags got errors; free it in either case.
 bool sn_plan_step_make(const char *path, const char *model, const sn_options *options, sn_diags *diags,
                        sn_plan_step *out);
 void sn_plan_step_free(sn_plan_step *step);

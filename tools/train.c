@@ -2,6 +2,7 @@
 #include "runtime/options.h"
 #include "tools/launch.h"
 #include "tools/passes.h"
+#include "tools/plan_options.h"
 #include "tools/training.h"
 #include "tools/workplace.h"
 
@@ -31,6 +32,7 @@ static bool check_run(const sn_options *options, sn_diags *diags, bool *is_lost)
 
 // Without -o the executable lives for the run alone.
 int sn_cmd_train(const sn_options *options, sn_diags *diags) {
+    if (!(options = sn_plan_options(options, false, diags))) return 1;
     int exit_status = 0, ranks = sn_train_ranks(options, diags);
     if (!ranks) return 1;
     bool is_lost;

@@ -5,6 +5,7 @@
 #include "runtime/schedule.h"
 #include "tools/launch.h"
 #include "tools/passes.h"
+#include "tools/plan_options.h"
 #include "tools/training.h"
 #include "tools/workplace.h"
 
@@ -300,7 +301,7 @@ static void verify(verifier *v) {
 }
 
 int sn_cmd_verify(const sn_options *options, sn_diags *diags) {
-    verifier v = {.options = options, .diags = diags};
-    verify(&v);
+    verifier v = {.options = sn_plan_options(options, false, diags), .diags = diags};
+    if (v.options) verify(&v);
     return 0;
 }

@@ -426,7 +426,7 @@ static const plan_key plan_keys[] = {
     {"layouts", is_object, "an object"},
     {"predicted", is_object, "an object"},
     {"explanation", is_object, "an object"}, // what `sennit plan` adds for `explain` and `simulate`
-    {"made_from", is_any, ""},
+    {"made_from", is_object, "an object"},
 };
 static const plan_key stage_keys[] = {{"first", is_any, ""}, {"remat", is_any, ""}};
 static const plan_key predicted_keys[] = {{"step_seconds", is_amount, "a number"},

@@ -155,8 +155,24 @@ rm -rf "$tree"/x*
 # refused
 expect 1 'E0444.*a batch of 16' "$sennit" compile "$model" $options --plan "$plan" --batch 8 -o "$tree/x"
 expect 1 'E0443.*another cluster' "$sennit" compile "$model" $options --plan "$plan" --cluster local:8 -o "$tree/x"
-expect 1 'E0442.*another model' "$sennit" compile "$model" --loss softmax_cross_entropy:logits,labels --dim seq=16 \
-    --plan "$plan" -o "$tree/x"
+# what the plan was made with need not be said again; a contradiction is an error that names both
+expect 0 'losses' "$sennit" verify "$model" --plan "$plan" --steps 2
+head -c 4000 /dev/zero >"$tree/tokens"
+expect 0 'trained|step' "$sennit" train "$model" --plan "$tree/mesh.json" --data "$tree/tokens" --steps 1 --threads 1
+never 'error' "$sennit" compile "$model" $options --plan "$plan" --optimizer sgd,lr=0.1 -o "$tree/x"
+again() { # PATTERN OPTION...
+    expect 1 "E0455.*$1" "$sennit" compile "$model" --plan "$plan" -o "$tree/x" "${@:2}"
+    expect 1 "E0455.*$1" "$sennit" simulate "$plan" "${@:2}"
+}
+again 'made with --dim seq=32, .* says --dim seq=16' --dim seq=16
+again 'made with --loss softmax_cross_entropy:logits,labels, .* says --loss mse:logits,labels' --loss mse:logits,labels
+sed 's/"--dim=seq=32"/"--dim=seq=16"/' "$plan" >"$tree/shapes.json"
+expect 1 'E0442.*another model' "$sennit" compile "$model" --plan "$tree/shapes.json" -o "$tree/x"
+sed 's/"--dim=seq=32"/32/' "$plan" >"$tree/shapes.json"
+expect 1 'E0453.*"made_from" is not usable' "$sennit" compile "$model" --plan "$tree/shapes.json" -o "$tree/x"
+echo '{"version": 2, "mesh": {"dp": 2}, "batch": 8}' >"$tree/old.json"
+expect 1 'E0206' "$sennit" compile "$model" --plan "$tree/old.json" -o "$tree/x"
+never 'error' "$sennit" compile "$model" $options --plan "$tree/old.json" -o "$tree/x"
 
 expect 1 "E0407.*'pp=4' gives an axis twice" "$sennit" compile "$model" $options --batch 8 --mesh pp=2,pp=4 -o "$tree/x"
 expect 1 "E0407.*'dp=2097152' makes the mesh too large" "$sennit" compile "$model" $options --batch 8 --mesh dp=2097152 \
