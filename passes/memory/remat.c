@@ -8,16 +8,20 @@
 //                                                 %w = matmul(%h, %dy)   backward
 //
 // %a lives until the backward pass anyway, so %g need not: half of what the pair kept alive is free. Only results whose
-// operands are all read by the backward pass already are made again, each by one op; an operand then lives at most as
-// long as the result would have. Before that come the blocks for which the plan wants more (passes/memory/remat.h);
-// with pipeline stages the pass `stages` has done both, since a value that is kept from one function to another is what
-// they save. Run it after the last cse, which would undo it.
+// operands are all read by the backward pass already are made again, each by one op; and those that a few ops make of
+// smaller values, as what is normalised in f32 from the bf16 that came in. An operand then lives at most as long
+// as the result would have. Before that come the blocks for which the plan wants more (passes/memory/remat.h); with
+// pipeline stages the pass `stages` has done both, since a value that is kept from one function to another is what they
+// save. Run it after the last cse, which would undo it.
 #include "passes/memory/remat.h"
 
 #include "passes/memory/remat_structure.h"
 #include "passes/partition/stages.h"
 
-enum { SMALLEST = 64 << 10 }; // bytes of a result that is worth an op
+enum {
+    SMALLEST = 64 << 10, // bytes of a result that is worth an op
+    NEAR = 3,            // ops between what is kept and what is made of it
+};
 
 static sn_op *first_backward_reader(const sn_value *value) {
     for (sn_op *op = value->def->next; op; op = op->next) {
@@ -75,15 +79,37 @@ static bool moves_for_free(const sn_op *op) {
     return op->kind == SN_OP_SLICE && (lives_anyway(op->operands[0]) || is_read_in_parts(op->operands[0]));
 }
 
+// The least bytes that have to be kept for making an operand again, by at most `depth` ops before it; -1 where it can
+// be neither kept nor made.
+static int64_t bytes_to_keep(const sn_value *operand, int depth) {
+    if (lives_anyway(operand)) return 0;
+    if (operand->kind != SN_VALUE_RESULT || operand->def->phase != SN_PHASE_FORWARD) return -1;
+    int64_t least = sn_type_bytes(operand->type), sum = 0;
+    const sn_op *op = operand->def;
+    if (!depth || !sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return least;
+    for (int i = 0; i < op->n_operands; i++) {
+        int64_t bytes = bytes_to_keep(op->operands[i], depth - 1);
+        if (bytes < 0) return least;
+        sum += bytes;
+    }
+    return sum < least ? sum : least;
+}
+
 static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves) {
     if (op->phase != SN_PHASE_FORWARD || !reader || sn_type_bytes(op->results[0]->type) < smallest) return false;
     if (sn_op_has(op->kind, SN_TRAIT_VIEW)) return true; // costs nothing, and shows who reads what it renames
     if (joins_an_activation(op) || orders_a_join(op)) return true;
     if (moves && moves_for_free(op)) return true;
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
-    for (int i = 0; i < op->n_operands; i++)
-        if (!lives_anyway(op->operands[i])) return false;
-    return true;
+    int64_t kept = 0;
+    bool live = true;
+    for (int i = 0; i < op->n_operands; i++) {
+        int64_t bytes = bytes_to_keep(op->operands[i], NEAR);
+        if (bytes < 0) return false;
+        kept += bytes;
+        live &= lives_anyway(op->operands[i]);
+    }
+    return live || (kept > 0 && kept < sn_type_bytes(op->results[0]->type)); // several ops are made for a smaller value
 }
 
 static void make_again(sn_op *op, sn_op *reader, const sn_pass_context *context) {

@@ -1,7 +1,9 @@
 // Repeated structure is a period: p for which many consecutive ops do what the op p places later does (same operator,
 // same attributes' shapes, same result types). Of all periods the one that covers the most ops wins, the shorter of
 // equals. Where the period begins is free; cuts go where the fewest bytes of activations cross, which in a transformer
-// is the residual stream between two layers.
+// is the residual stream between two layers. Where no more cross within the period, with contractions on both sides, is
+// a cut as well: behind the residual addition of the attention. The planner's blocks are cut there, too
+// (passes/partition/blocks.h).
 #include "passes/memory/remat_structure.h"
 
 #include "base/map.h"
@@ -73,17 +75,31 @@ static int best_offset(const line *l, const period *p) {
     return best;
 }
 
+// Marks the cuts of one repetition, by distance from its first op.
+static void cut_period(const line *l, const period *p, int offset, bool *cut) {
+    int at = p->start + p->length + offset, last = 0, heavy = 0; // judged where best_offset looks
+    cut[0] = true;
+    for (int d = 0; d < p->length && at + d < l->n; d++) {
+        if (d > last && heavy > 0 && l->crossing[at + d] <= l->crossing[at]) {
+            cut[d] = true;
+            last = d, heavy = 0;
+        }
+        heavy += sn_op_has(l->op[at + d]->kind, SN_TRAIT_LIBRARY);
+    }
+    if (!heavy) cut[last] = last == 0; // the rest goes with what is before it
+}
+
 int sn_remat_find_blocks(sn_func *func, const bool *skip, int *block) {
     sn_arena arena = {0};
     line l = list_ops(func, skip, &arena);
     period p = find_period(&l);
-    int n = 0, next = p.length ? p.start + best_offset(&l, &p) : l.n, end = p.start + p.covered;
+    int n = 0, offset = p.length ? best_offset(&l, &p) : 0, end = p.start + p.covered;
+    bool *cut = SN_NEW_N(&arena, bool, p.length + 1);
+    if (p.length) cut_period(&l, &p, offset, cut);
     SN_FOR_OPS(op, func) block[op->mark] = -1;
     for (int i = 0; i < l.n; i++) {
-        if (i == next) {
-            n += i > 0;
-            next = next + p.length <= end ? next + p.length : l.n;
-        }
+        int place = i - p.start - offset;
+        if (p.length && place >= 0 && i <= end && cut[place % p.length]) n += i > 0;
         block[l.op[i]->mark] = n;
     }
     // ops that do not count go with the op before them

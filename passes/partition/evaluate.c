@@ -684,9 +684,13 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
     double computed = out->forward;
     add_moves(e, t, w, out);
     add_parameters(e, t, w, out);
+    out->backward_weight += out->accumulate;
     out->input = input_bytes(e, t, w);
     sn_block_kept(t, cuts, &e->scratch, out);
-    out->again[SN_REMAT_FULL] = sn_block_again_seconds(t, group_seconds, &e->scratch) + out->forward - computed;
+    bool *made_again = SN_NEW_N(&e->scratch, bool, n + 1);
+    sn_block_again_groups(t, &e->scratch, made_again);
+    out->again[SN_REMAT_FULL] = out->forward - computed;
+    for (int g = 0; g < n; g++) out->again[SN_REMAT_FULL] += made_again[g] ? group_seconds[g] : 0;
     out->again[SN_REMAT_SELECTIVE] = fmin(light, out->again[SN_REMAT_FULL]);
     out->parameters += e->blocks->classes[k].tied_bytes / w->setting.tp;
     sn_arena_free(&e->scratch);
@@ -723,12 +727,22 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting,
     return good ? costs : NULL;
 }
 
-static void list_tensors(const sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_tensors *out) {
+static bool is_read_again(const sn_class_table *t, const bool *made_again, const sn_value *parameter) {
+    for (int g = 0; g < t->block->n_groups; g++)
+        if (made_again[g] && is_read_by(&t->block->groups[g], parameter, false)) return true;
+    return false;
+}
+
+static void list_tensors(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_tensors *out) {
+    bool *made_again = SN_NEW_N(&e->scratch, bool, t->block->n_groups + 1);
+    sn_block_again_groups(t, &e->scratch, made_again);
     out->list = SN_NEW_N(e->arena, sn_block_tensor, t->block->n_parameters + 1);
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_value *value = t->parameters[p].parameter->value;
         if (t->parameters[p].parameter->role != SN_ROLE_PARAMETER) continue; // frozen: whole, and never summed
-        sn_block_tensor tensor = {.type = value->type, .again = sn_is_read_backward(e->blocks->micro, value)};
+        sn_block_tensor tensor = {.type = value->type,
+                                  .backward = sn_is_read_backward(e->blocks->micro, value),
+                                  .again = is_read_again(t, made_again, value)};
         double parts = 1;
         for (int a = 0; a < SN_AXIS_KINDS; a++) {
             sn_cut cut = parameter_cut(e, t, w, a, value);
@@ -743,6 +757,7 @@ static void list_tensors(const sn_evaluator *e, const sn_class_table *t, const w
         sn_tensors_add(out, tensor);
     }
     sn_tensors_count_sums(out, t);
+    sn_arena_free(&e->scratch);
 }
 
 const sn_block_tensors *sn_evaluator_tensors(sn_evaluator *e, sn_cut_setting setting) {

@@ -41,7 +41,8 @@ typedef struct sn_block_tensor {
     double parameter, gradient, optimizer; // bytes on a rank, before ZeRO
     sn_type type;                          // there
     bool shared;                           // the gradient is summed over ep: all but the experts'
-    bool again;                            // the backward pass reads it
+    bool backward;                         // the backward pass reads it
+    bool again;                            // what reads it is computed again under full rematerialisation
 } sn_block_tensor;
 
 typedef struct sn_block_tensors {
@@ -62,6 +63,7 @@ typedef struct sn_block_cost {
     double parameters, gradients, optimizer; // bytes, before ZeRO
     double update;                           // seconds once a step, before ZeRO
     double clear;                            // the same, of setting the sums of gradients to zero
+    double accumulate;                       // of backward_weight: adding to those sums
     double least_update, least_clear;        // of these, what ever so small parameters take
     double reduce;                           // seconds once a step: gradients of parameters that tp or cp leave whole
 } sn_block_cost;

@@ -21,6 +21,37 @@ static bool is_leaving(const sn_class_table *t, const sn_value *value) {
     return false;
 }
 
+static bool is_read_backward(const sn_value *value) {
+    for (size_t u = 0; u < value->uses.count; u++)
+        if (value->uses.data[u].op->phase == SN_PHASE_BACKWARD) return true;
+    return false;
+}
+
+// What has to be there for making an operand again; NULL: nothing that is not there anyway.
+static const sn_value *source_of(const keeper *k, const sn_class_table *t, const sn_value *operand) {
+    const sn_value *root = root_of(operand);
+    while (is_local(k, root) && !is_leaving(t, root) && !is_read_backward(root) && !k->needed[root->id - k->first]) {
+        if (root->def->kind != SN_OP_CAST) return root;
+        root = root_of(root->def->operands[0]);
+    }
+    return NULL;
+}
+
+// Where the operands of a pointwise op are smaller than its result, they are kept instead (passes/memory/remat.c).
+static void need_smaller(keeper *k, const sn_class_table *t, const sn_op *op) {
+    int64_t bytes = 0;
+    if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE) || !k->needed[op->results[0]->id - k->first]) return;
+    for (int o = 0; o < op->n_operands; o++) {
+        const sn_value *source = source_of(k, t, op->operands[o]);
+        if (source) bytes += sn_type_bytes(source->type);
+    }
+    if (!bytes || bytes >= sn_type_bytes(op->results[0]->type)) return;
+    for (int o = 0; o < op->n_operands; o++) {
+        const sn_value *source = source_of(k, t, op->operands[o]);
+        if (source) k->needed[source->id - k->first] = k->required[source->id - k->first] = true;
+    }
+}
+
 // What leaves the block is the next one's input, which is there whatever is computed again.
 static void find_needed(keeper *k, const sn_class_table *t) {
     const sn_block *block = k->block;
@@ -34,6 +65,7 @@ static void find_needed(keeper *k, const sn_class_table *t) {
                     if (op->results[r]->uses.data[u].op->phase == SN_PHASE_BACKWARD)
                         k->needed[root->id - k->first] = k->required[root->id - k->first] = true;
             }
+            need_smaller(k, t, op);
             bool again = false;
             for (int r = 0; r < op->n_results; r++)
                 again |= k->required[op->results[r]->id - k->first] && !is_leaving(t, op->results[r]);
@@ -44,14 +76,18 @@ static void find_needed(keeper *k, const sn_class_table *t) {
         }
 }
 
-// A pointwise result whose operands are there anyway is made again.
-static bool is_made_again(const keeper *k, const sn_op *op) {
-    if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return !op->n_operands;
+static bool are_available(const keeper *k, const sn_op *op) {
     for (int o = 0; o < op->n_operands; o++) {
         const sn_value *root = sn_value_viewed(op->operands[o]);
         if (is_local(k, root) && !k->available[root->id - k->first]) return false;
     }
     return true;
+}
+
+// A pointwise result whose operands are there anyway is made again, and one in another order is read in that.
+static bool is_made_again(const keeper *k, const sn_op *op) {
+    if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE) && op->kind != SN_OP_TRANSPOSE) return !op->n_operands;
+    return are_available(k, op);
 }
 
 static keeper keeper_of(const sn_class_table *t, sn_arena *scratch) {
@@ -187,7 +223,7 @@ void sn_block_kept(const sn_class_table *t, const sn_group_cut *cuts, sn_arena *
                 double bytes = sn_group_local_bytes(&t->block->groups[g], &cuts[g], i, r);
                 k.held[SN_REMAT_SELECTIVE][at] = k.required[at] && sn_block_op_is_heavy(op);
                 k.held[SN_REMAT_NONE][at] = k.needed[at] && !is_made_again(&k, op);
-                k.available[at] = k.needed[at];
+                k.available[at] = k.needed[at] || (op->kind == SN_OP_CAST && are_available(&k, op));
                 for (int remat = 0; remat < SN_REMAT_COUNT; remat++)
                     if (k.held[remat][at])
                         out->activations[remat].kept += bytes;
@@ -202,11 +238,10 @@ void sn_block_kept(const sn_class_table *t, const sn_group_cut *cuts, sn_arena *
     }
 }
 
-double sn_block_again_seconds(const sn_class_table *t, const double *group_seconds, sn_arena *scratch) {
+void sn_block_again_groups(const sn_class_table *t, sn_arena *scratch, bool *made_again) {
     keeper k = keeper_of(t, scratch);
-    double seconds = 0;
     for (int g = t->block->n_groups - 1; g >= 0; g--) {
-        bool any = false;
+        made_again[g] = false;
         for (int i = t->block->groups[g].n_forward - 1; i >= 0; i--) {
             const sn_op *op = t->block->groups[g].forward[i];
             bool again = false;
@@ -214,13 +249,11 @@ double sn_block_again_seconds(const sn_class_table *t, const double *group_secon
                 const sn_value *root = sn_value_viewed(op->results[r]);
                 if (is_local(&k, root)) again |= k.needed[root->id - k.first] && !is_leaving(t, op->results[r]);
             }
-            any |= again;
+            made_again[g] |= again;
             for (int o = 0; again && o < op->n_operands; o++) {
                 const sn_value *root = sn_value_viewed(op->operands[o]);
                 if (is_local(&k, root)) k.needed[root->id - k.first] = true;
             }
         }
-        if (any) seconds += group_seconds[g];
     }
-    return seconds;
 }

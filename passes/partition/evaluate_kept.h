@@ -6,4 +6,4 @@
 void sn_block_kept(const sn_class_table *table, const sn_group_cut *cuts, sn_arena *scratch, sn_block_cost *out);
 // Full rematerialisation begins at the block's input: the groups that lead to something that the backward pass needs
 // run again. What leads to the next block's input alone does not, which is kept.
-double sn_block_again_seconds(const sn_class_table *table, const double *group_seconds, sn_arena *scratch);
+void sn_block_again_groups(const sn_class_table *table, sn_arena *scratch, bool *made_again); // [groups]

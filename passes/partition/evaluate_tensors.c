@@ -14,7 +14,8 @@ bool sn_is_read_backward(const sn_func *micro, const sn_value *value) {
 
 static bool tensor_is_like(const sn_block_tensor *a, const sn_block_tensor *b) {
     return a->parameter == b->parameter && a->gradient == b->gradient && a->optimizer == b->optimizer &&
-           sn_shape_equal(a->type, b->type) && a->shared == b->shared && a->again == b->again;
+           sn_shape_equal(a->type, b->type) && a->shared == b->shared && a->backward == b->backward &&
+           a->again == b->again;
 }
 
 void sn_tensors_add(sn_block_tensors *t, sn_block_tensor tensor) {

@@ -53,6 +53,11 @@ static inline int sn_candidate_shares(const sn_candidate *candidate) {
     return candidate->dp * candidate->setting.cp;
 }
 
+// One program does the whole step: nothing is summed over micro-batches, and gradients keep their parameter's type.
+static inline bool sn_candidate_is_one_program(const sn_candidate *candidate) {
+    return candidate->pp == 1 && candidate->microbatches == 1;
+}
+
 // The best candidate that has a property which the best of all has not: what the plan is compared with.
 typedef struct sn_alternative {
     const char *axis; // "tp", "pp", "ep", "zero", "remat", "schedule", "micro-batch", …

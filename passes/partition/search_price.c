@@ -26,8 +26,8 @@ static bool is_shared_out(const sn_block_tensor *tensor, int64_t ranks) {
 
 static void add_tensor(const sn_cost_model *model, const known_moves *m, const sn_block_tensor *tensor,
                        sn_block_moves *out) {
-    double n = tensor->count;
-    if (tensor->shared) out->once += n * collective(model, SN_OP_ALL_REDUCE, tensor->gradient, m->experts);
+    double n = tensor->count, gradient = m->one_program ? tensor->parameter : tensor->gradient;
+    if (tensor->shared) out->once += n * collective(model, SN_OP_ALL_REDUCE, gradient, m->experts);
     if (m->shares->ranks < 2) return;
     bool whole = !is_shared_out(tensor, m->shares->ranks);
     int zero = whole ? 0 : m->zero;
@@ -36,13 +36,15 @@ static void add_tensor(const sn_cost_model *model, const known_moves *m, const s
         out->whole_gradients += n * tensor->gradient;
         out->whole_optimizer += n * tensor->optimizer;
     }
-    sn_zero_seconds step = sn_zero_step(model, zero, tensor->gradient, tensor->parameter, m->shares);
+    sn_zero_seconds step = sn_zero_step(model, zero, gradient, tensor->parameter, m->shares);
     out->once += n * (step.reduce + step.gather);
-    if (zero >= 2) out->backward_weight += n * collective(model, SN_OP_REDUCE_SCATTER, tensor->gradient, m->shares);
+    if (zero >= 2) out->backward_weight += n * collective(model, SN_OP_REDUCE_SCATTER, gradient, m->shares);
     if (zero < 3) return;
+    out->largest = larger(out->largest, tensor->parameter + gradient);
     double gather = n * collective(model, SN_OP_ALL_GATHER, tensor->parameter, m->shares);
     out->forward += gather;
-    *(tensor->again ? &out->backward_input : &out->again) += gather;
+    if (tensor->backward) out->backward_input += gather;
+    if (tensor->again) out->again += gather;
 }
 
 static void fill_moves(const sn_search *s, int classes, known_moves *m) {
@@ -70,12 +72,13 @@ static const sn_block_moves *moves_of(sn_search *s, const sn_candidate *c, const
                      .shares = site->shares,
                      .experts = site->experts,
                      .device = site->at.device,
-                     .zero = c->zero};
+                     .zero = c->zero,
+                     .one_program = sn_candidate_is_one_program(c)};
     for (size_t k = 0; k < s->moves.count; k++) {
         size_t i = (s->next_moves + k) % s->moves.count;
         const known_moves *known = &s->moves.data[i];
         if (known->tensors != m.tensors || known->shares != m.shares || known->experts != m.experts ||
-            known->device != m.device || known->zero != m.zero)
+            known->device != m.device || known->zero != m.zero || known->one_program != m.one_program)
             continue;
         s->next_moves = i + 1;
         return known->of;
@@ -165,7 +168,7 @@ void sn_price_context_free(sn_stage_context *x) {
 typedef struct rank_sums {
     double seconds;          // of a micro-batch
     double lasting, working; // bytes: what all chunks hold; the most that a chunk at work takes
-    double update, clear, least_update, least_clear, sync, optimizer, whole;
+    double update, clear, accumulate, least_update, least_clear, sync, optimizer, whole;
     double moved; // seconds of a micro-batch that move parameters and gradients: ZeRO-2 and ZeRO-3
 } rank_sums;
 
@@ -177,6 +180,7 @@ static void add_once(const sn_search *s, const sn_stage_site *site, int first, i
         if (!count) continue;
         rank->update += count * costs[k].update;
         rank->clear += count * costs[k].clear;
+        rank->accumulate += count * costs[k].accumulate;
         rank->least_update += count * costs[k].least_update;
         rank->least_clear += count * costs[k].least_clear;
         rank->moved += count * moved_seconds(site, k);
@@ -186,14 +190,13 @@ static void add_once(const sn_search *s, const sn_stage_site *site, int first, i
     }
 }
 
-// The states of the optimizer are shared out from ZeRO-1 on, the gradients from ZeRO-2 on; launches are not. One
-// program that does a whole step has no sums of gradients to set to zero.
+// The states of the optimizer are shared out from ZeRO-1 on, the gradients from ZeRO-2 on; launches are not.
 static double update_seconds(const sn_candidate *c, const rank_sums *rank) {
     double whole = rank->optimizer > 0 ? rank->whole / rank->optimizer : 0;
     double share = sn_shared_out(1, whole, sn_candidate_shares(c)), update = rank->update, clear = rank->clear;
     if (c->zero >= 1) update = rank->least_update + larger(0, update - rank->least_update) * share;
     if (c->zero >= 2) clear = rank->least_clear + larger(0, clear - rank->least_clear) * share;
-    return update + (c->pp == 1 && c->microbatches == 1 ? 0 : clear);
+    return sn_candidate_is_one_program(c) ? larger(0, update - rank->accumulate) : update + clear;
 }
 
 static double pipeline_seconds(const sn_search *s, const sn_candidate *c, const sn_pipeline_times *times) {
@@ -539,7 +542,9 @@ static void fill_program(const sn_stage_context *x, int rank, rank_program *out)
         sn_stage_sums_add(x, rank, k, 1, &one);
         sn_block_moves moves = moves_at(site, k);
         double state = sn_shared_out(cost->optimizer, moves.whole_optimizer, c->zero >= 1 ? shares : 1) +
-                       sn_shared_out(cost->gradients, moves.whole_gradients, c->zero >= 2 ? shares : 1) +
+                       (sn_candidate_is_one_program(c) // they take the place of activations
+                            ? 0
+                            : sn_shared_out(cost->gradients, moves.whole_gradients, c->zero >= 2 ? shares : 1)) +
                        sn_shared_out(cost->parameters, moves.whole_parameters, c->zero >= 3 ? shares : 1);
         double seconds = class_seconds(site, k);
         working = fmin(working, cost->working);

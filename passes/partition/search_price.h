@@ -10,6 +10,7 @@ typedef struct known_moves {
     const sn_group *shares, *experts;
     const sn_device_kind *device;
     int zero;
+    bool one_program;
     sn_block_moves *of; // [n_classes]
 } known_moves;
 

@@ -44,6 +44,7 @@ void sn_stage_sums_add(const sn_stage_context *x, int stage, int block_class, in
         t->moves.whole_parameters += n * moves->whole_parameters;
         t->moves.whole_gradients += n * moves->whole_gradients;
         t->moves.whole_optimizer += n * moves->whole_optimizer;
+        t->moves.largest = larger(t->moves.largest, moves->largest);
     }
     add_activations(x, c, block_class, n, t);
     t->forward += n * c->forward;
@@ -104,10 +105,14 @@ sn_memory sn_stage_memory(const sn_stage_context *x, const sn_stage_place *place
     if (c->zero >= 2) m.gradients = sn_shared_out(m.gradients, t->moves.whole_gradients, shares);
     if (c->zero >= 3) m.parameters = sn_shared_out(m.parameters, t->moves.whole_parameters, shares);
     m.activations = t->last + sn_stage_activations(x, place, &t->activations[remat]);
+    if (sn_candidate_is_one_program(c)) { // its gradients take the place of activations, as the backward pass goes on
+        double gradients = fmin(t->gradients, t->parameters);
+        if (c->zero >= 1) gradients = sn_shared_out(gradients, t->moves.whole_parameters, shares);
+        m.gradients = larger(0, gradients - m.activations);
+    }
     m.working = t->working + t->activations[remat].again;
     m.buffers = c->pp > 1 ? 2 * t->input : 0;
-    // Whole parameters of the block at work and of the next, and one block's gradients before they are scattered.
-    if (c->zero >= 3) m.buffers += 2 * t->parameters / larger(1, x->blocks->n_blocks / (double)x->stages);
+    m.buffers += larger(0, t->moves.largest - m.working); // the largest activations are not there when it is
     return m;
 }
 

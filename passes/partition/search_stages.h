@@ -8,6 +8,7 @@ typedef struct sn_block_moves {
     double forward, backward_input, backward_weight, once;
     double again; // the backward pass with everything computed again has these as well
     double whole_parameters, whole_gradients, whole_optimizer; // bytes of what ZeRO cannot share out
+    double largest; // bytes of the parameter that is gathered, with its gradient before that is scattered: the most
 } sn_block_moves;
 
 static inline double sn_shared_out(double bytes, double whole, double shares) {

@@ -91,6 +91,33 @@ static void store_what_leaves(sn_func *func) {
         func->results.data[i] = readable(func, NULL, 0, func->results.data[i]);
 }
 
+static bool is_read_backward(const sn_value *value) {
+    for (size_t i = 0; i < value->uses.count; i++)
+        if (value->uses.data[i].op->phase == SN_PHASE_BACKWARD) return true;
+    return false;
+}
+
+// Of what kernels make again from something larger that is there for the forward pass alone, as rows of a table that was
+// gathered over ranks, the backward pass reads a copy.
+static void store_for_later(sn_func *func) {
+    SN_FOR_OPS(op, func) {
+        sn_value *result = op->n_results == 1 ? op->results[0] : NULL;
+        if (!result || op->phase != SN_PHASE_FORWARD || is_stored(result) || !is_read_backward(result)) continue;
+        bool larger = false;
+        for (int i = 0; i < op->n_operands; i++) {
+            const sn_value *from = op->operands[i];
+            while (from->kind == SN_VALUE_RESULT && sn_op_has(from->def->kind, SN_TRAIT_VIEW))
+                from = from->def->operands[0];
+            larger |= from->kind == SN_VALUE_RESULT && sn_stays_outside(from->def) && !is_read_backward(from) &&
+                      sn_type_bytes(from->type) > sn_type_bytes(result->type);
+        }
+        if (!larger) continue;
+        sn_value *copy = stored_copy(func, result, NULL);
+        sn_value_replace(result, copy);
+        sn_op_set_operand(copy->def, 0, result);
+    }
+}
+
 static int unit_index(const fusion *f, const sn_unit *unit) {
     return (int)(unit - f->g.units);
 }
@@ -319,6 +346,7 @@ static void place_views(fusion *f) {
 void sn_fuse_function(sn_func *func, const sn_pass_context *context, sn_map *bodies) {
     sn_split_reductions(func);
     sn_split_concats(func);
+    store_for_later(func);
     store_what_leaves(func);
     fusion f = {.func = func, .context = context};
     sn_arena arena = {0};

@@ -2,7 +2,8 @@
 # agree.sh SENNIT AGREE SOURCE: the search prices a transformer's graph, the closed forms of published steps the same
 # transformer's shape. For plans of every kind the two must say the same step, within 10 %, and the same memory, within
 # what they model differently: the closed forms keep GELU's result and gather a cut input again for its weight's
-# gradient (Megatron-LM), and hold the shards of ZeRO-3 in f32 (FSDP); the search's working
+# gradient (Megatron-LM), and hold the shards of ZeRO-3 in f32 and whole layers of gathered parameters (FSDP), of which
+# sennit gathers one at a time (simulate/agreement has the bytes); the search's working
 # memory is twice the largest value, and its blocks are halves of a layer: under full rematerialisation it keeps what
 # enters each, the closed forms what enters a layer. That shows where the search leaves the sequence whole.
 set -eu
@@ -33,10 +34,10 @@ gpt dgx-a100:8 64 pp=8,dp=1,tp=8,microbatches=64,schedule=1f1b,remat=none 12
 gpt dgx-a100:4 64 pp=4,dp=1,tp=8,microbatches=32,schedule=interleaved,chunks=2,remat=full 12
 gpt dgx-a100:4 64 pp=1,dp=4,tp=8,microbatches=8,zero=2,remat=none 12
 gpt dgx-a100:4 64 pp=1,dp=4,tp=8,microbatches=8,zero=3,remat=none 30
-gpt dgx-a100:4 32 pp=1,dp=32,tp=1,microbatches=1,zero=3,remat=full 30
+gpt dgx-a100:4 64 pp=1,dp=32,tp=1,microbatches=2,zero=3,remat=full 50
 gpt dgx-h100:4 64 pp=2,dp=4,tp=4,microbatches=8,schedule=1f1b,zero=1,remat=none 12
 llama dgx-h100:4 32 pp=2,dp=2,tp=8,microbatches=8,schedule=1f1b,zero=1,remat=none 12
 llama dgx-h100:4 32 pp=1,dp=4,tp=8,microbatches=8,zero=1,remat=full 20
 llama dgx-h100:8 32 pp=2,dp=2,cp=2,tp=8,microbatches=8,schedule=1f1b,zero=1,remat=none 12
-llama dgx-h100:4 32 pp=1,dp=32,tp=1,microbatches=1,zero=3,remat=full 30
+llama dgx-h100:4 64 pp=1,dp=32,tp=1,microbatches=2,zero=3,remat=full 50
 exit $failed
