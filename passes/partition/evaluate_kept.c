@@ -29,10 +29,10 @@ static bool is_read_backward(const sn_value *value) {
 
 // What has to be there for making an operand again; NULL: nothing that is not there anyway.
 static const sn_value *source_of(const keeper *k, const sn_class_table *t, const sn_value *operand) {
-    const sn_value *root = root_of(operand);
+    const sn_value *root = sn_value_viewed(operand);
     while (is_local(k, root) && !is_leaving(t, root) && !is_read_backward(root) && !k->needed[root->id - k->first]) {
         if (root->def->kind != SN_OP_CAST) return root;
-        root = root_of(root->def->operands[0]);
+        root = sn_value_viewed(root->def->operands[0]);
     }
     return NULL;
 }
