@@ -79,20 +79,20 @@ static bool moves_for_free(const sn_op *op) {
     return op->kind == SN_OP_SLICE && (lives_anyway(op->operands[0]) || is_read_in_parts(op->operands[0]));
 }
 
-// The least bytes that have to be kept for making an operand again, by at most `depth` ops before it; -1 where it can
-// be neither kept nor made.
-static int64_t bytes_to_keep(const sn_value *operand, int depth) {
+// Bytes that have to be kept for making an operand again, by at most `depth` ops before it, of values smaller than
+// `wide`; -1 where that cannot be.
+static int64_t bytes_to_keep(const sn_value *operand, int64_t wide, int depth) {
     if (lives_anyway(operand)) return 0;
     if (operand->kind != SN_VALUE_RESULT || operand->def->phase != SN_PHASE_FORWARD) return -1;
-    int64_t least = sn_type_bytes(operand->type), sum = 0;
+    int64_t itself = sn_type_bytes(operand->type), sum = 0;
     const sn_op *op = operand->def;
-    if (!depth || !sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return least;
+    if (itself < wide || !depth || !sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return itself;
     for (int i = 0; i < op->n_operands; i++) {
-        int64_t bytes = bytes_to_keep(op->operands[i], depth - 1);
-        if (bytes < 0) return least;
+        int64_t bytes = bytes_to_keep(op->operands[i], wide, depth - 1);
+        if (bytes < 0) return itself;
         sum += bytes;
     }
-    return sum < least ? sum : least;
+    return sum < itself ? sum : itself;
 }
 
 static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, bool moves) {
@@ -101,15 +101,15 @@ static bool is_worth_it(const sn_op *op, const sn_op *reader, int64_t smallest, 
     if (joins_an_activation(op) || orders_a_join(op)) return true;
     if (moves && moves_for_free(op)) return true;
     if (!sn_op_has(op->kind, SN_TRAIT_POINTWISE)) return false;
-    int64_t kept = 0;
+    int64_t kept = 0, wide = sn_type_bytes(op->results[0]->type);
     bool live = true;
     for (int i = 0; i < op->n_operands; i++) {
-        int64_t bytes = bytes_to_keep(op->operands[i], NEAR);
+        int64_t bytes = bytes_to_keep(op->operands[i], wide, NEAR);
         if (bytes < 0) return false;
         kept += bytes;
         live &= lives_anyway(op->operands[i]);
     }
-    return live || (kept > 0 && kept < sn_type_bytes(op->results[0]->type)); // several ops are made for a smaller value
+    return live || (kept > 0 && kept < wide); // several ops are made for a smaller value
 }
 
 static void make_again(sn_op *op, sn_op *reader, const sn_pass_context *context) {

@@ -329,14 +329,14 @@ static int backward_stage(const assigner *a, const sn_op *op) {
     return stage < a->least[op->mark] ? a->least[op->mark] : stage;
 }
 
-// The stage of the reader that runs first: the lowest of forward ops, the highest of backward ops; -1 where one of them
-// has none or is of the other phase.
+// The stage of the reader that runs first: the lowest, of what the backward pass makes the highest; -1 where one has
+// none.
 static int first_reader(const assigner *a, const sn_op *op) {
     int stage = -1;
     const sn_value *result = op->results[0];
     for (size_t u = 0; u < result->uses.count; u++) {
         const sn_op *user = result->uses.data[u].op;
-        if (user->func != a->func || a->anywhere[user->mark] || user->phase != op->phase) return -1;
+        if (user->func != a->func || a->anywhere[user->mark]) return -1;
         int at = a->stage[user->mark];
         bool earlier = op->phase == SN_PHASE_FORWARD ? at < stage : at > stage;
         if (stage < 0 || earlier) stage = at;

@@ -85,11 +85,34 @@ static void ranks_that_share_cores_take_turns(void **state) {
     assert_float_equal(list[0].replayed, 25, 1e-9);
 }
 
+// Messages go beside the passes: two stages, two micro-batches, and a message of 10 each way between them. The second
+// one waits for the first, then both ranks have ended but for what follows.
+static void messages_go_beside_the_passes(void **state) {
+    (void)state;
+    sn_stage_report stages[] = {stage(1, 2), stage(1, 2)};
+    stages[1].message = 10;
+    sn_candidate list[] = {candidate(2, 2, stages, 99)};
+    (void)sn_search_rescore(&own_devices, 2, list, 1);
+    // forward 1, sent by 11 and by 21, forward and backward of the second by 24, back by 34, backward by 36
+    assert_float_equal(list[0].replayed, 36.5, 1e-9);
+}
+
+// What a rank does once a step begins when its own passes have ended.
+static void ranks_finish_on_their_own(void **state) {
+    (void)state;
+    sn_stage_report stages[] = {stage(1, 2), stage(1, 2)};
+    stages[0].once = 0.5, stages[1].once = 2;
+    sn_candidate list[] = {candidate(2, 4, stages, 99)};
+    (void)sn_search_rescore(&own_devices, 2, list, 1);
+    assert_float_equal(list[0].replayed, 15.5, 1e-9); // the second rank ends at 13 and is done at 15
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(even_stages_take_their_closed_form), cmocka_unit_test(a_faster_runner_up_becomes_the_best),
         cmocka_unit_test(estimates_stay_where_they_are),      cmocka_unit_test(each_schedule_is_replayed),
-        cmocka_unit_test(ranks_that_share_cores_take_turns),
+        cmocka_unit_test(ranks_that_share_cores_take_turns),  cmocka_unit_test(messages_go_beside_the_passes),
+        cmocka_unit_test(ranks_finish_on_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # agreement.sh SENNIT: what the search promises of a plan against the replay of the instructions that it is lowered to,
-# in seconds and in bytes of the fullest device: transformers on eight GPUs, over a range of plans. Differences are
+# in seconds and in bytes of the fullest device: transformers on eight GPUs, and on clusters whose nodes or links differ,
+# over a range of plans. Differences are
 # printed; one above its limit fails. The models are samples/exporters/transformer.py's, without weights:
 #     gpt3-175b --layers 4        llama3-8b --layers 4 --vocab 32000
 set -eu
@@ -11,18 +12,19 @@ cd "$tree"
 
 # both FILE CLUSTER BATCH MESH OPTION...: plan.json and replay.json
 both() {
-    file=$1 cluster=$2 batch=$3 mesh=$4
+    file=$1 machines=$2 batch=$3 mesh=$4
     shift 4
-    "$sennit" plan "$file" --cluster "$cluster" --batch "$batch" --mesh "$mesh" "$@" -o plan.json >plan.out 2>&1 &&
+    "$sennit" plan "$file" --cluster "$machines" --batch "$batch" --mesh "$mesh" "$@" -o plan.json >plan.out 2>&1 &&
         "$sennit" simulate plan.json --json >replay.json 2>&1 && return
     echo "$0: $file $mesh fails" >&2
     failures=1
     return 1
 }
 
+cluster=dgx-a100:1
 # agree MODEL BATCH MESH [LIMIT OF BYTES]
 agree() {
-    both "$root/tests/simulate/$1.onnx" dgx-a100:1 "$2" "$3" || return 0
+    both "$root/tests/simulate/$1.onnx" "$cluster" "$2" "$3" || return 0
     awk -v what="$1 $3" -v seconds_limit=0.04 -v bytes_limit="${4:-0.11}" '
         FNR == NR { if (/"predicted"/) inside = 1
             if (inside && /"step_seconds"/ && !step) { sub(/,/, "", $2); step = $2 }
@@ -59,6 +61,40 @@ agree gpt_layers 16 dp=4,cp=2,microbatches=2
 agree llama_layers 8 pp=2,dp=2,cp=2,microbatches=4,schedule=1f1b
 for mesh in pp=2,dp=2,tp=2,microbatches=4,schedule=1f1b,zero=1 pp=1,dp=4,tp=2,microbatches=2,zero=2; do
     agree llama_layers 8 $mesh
+done
+
+# What is computed again gathers parameters again under ZeRO-3; one program of the whole step keeps no sums of gradients.
+agree gpt_layers 16 dp=8,microbatches=2,zero=3,remat=full
+agree gpt_layers 16 dp=4,tp=2,microbatches=1
+agree llama_layers 16 dp=2,tp=4,microbatches=1,zero=1
+
+# Stages that lie on two nodes, or on the other kind of device; links so slow that messages decide.
+cat >apart.json <<'END'
+{"name": "8 + 4", "nodes": [{"count": 1, "devices": 8, "device": "h100-sxm"}, {"count": 1, "devices": 4, "device": "h100-sxm"}],
+ "links": [{"name": "nvlink", "devices": "all", "latency": "4 us", "bandwidth": "130 GB/s"},
+           {"name": "ethernet", "nodes": "all", "latency": "30 us", "bandwidth": "10 Gb/s", "shared": true}]}
+END
+cat >mixed.json <<'END'
+{"name": "two kinds", "nodes": [{"count": 1, "devices": 8, "device": "h100-sxm"}, {"count": 1, "devices": 8, "device": "v100-sxm-32"}],
+ "links": [{"name": "nvlink", "devices": "all", "latency": "4 us", "bandwidth": "130 GB/s"},
+           {"name": "infiniband", "nodes": "all", "latency": "10 us", "bandwidth": "200 Gb/s", "shared": true}]}
+END
+cluster=apart.json
+for mesh in pp=3,dp=2,tp=2,microbatches=8,schedule=1f1b dp=12,microbatches=1,zero=1 dp=3,tp=4,microbatches=4; do
+    agree gpt_layers 48 $mesh
+done
+agree llama_layers 48 pp=2,dp=3,tp=2,microbatches=4,schedule=1f1b,zero=1
+cluster=mixed.json
+for mesh in pp=2,dp=8,microbatches=8,schedule=1f1b,zero=1 pp=4,tp=4,microbatches=16; do agree gpt_layers 64 $mesh; done
+agree llama_layers 64 pp=2,dp=8,microbatches=8,schedule=1f1b,zero=1
+cluster=dgx-a100:3
+for mesh in pp=4,dp=6,microbatches=4,schedule=1f1b,zero=1 pp=6,dp=4,microbatches=6,schedule=1f1b; do
+    agree gpt_layers 96 $mesh
+done
+cluster=$root/samples/clusters/pcie-workstations.json
+for mesh in pp=4,tp=2,microbatches=8,schedule=1f1b pp=8,microbatches=16,schedule=zero-bubble \
+    pp=4,dp=2,microbatches=8,schedule=interleaved,chunks=2; do
+    for model in gpt_layers llama_layers; do agree $model 32 $mesh; done
 done
 
 # Models so small that a step is latency: of launches, and of one collective for each parameter. ZeRO makes more of
