@@ -97,8 +97,8 @@ static bool is_read_backward(const sn_value *value) {
     return false;
 }
 
-// Of what kernels make again from something larger that is there for the forward pass alone, as rows of a table that was
-// gathered over ranks, the backward pass reads a copy.
+// Of what kernels make again from something larger that is there for the forward pass alone, as rows of a table that
+// was gathered over ranks, the backward pass reads a copy.
 static void store_for_later(sn_func *func) {
     SN_FOR_OPS(op, func) {
         sn_value *result = op->n_results == 1 ? op->results[0] : NULL;

@@ -238,7 +238,8 @@ sn_dataset *sn_dataset_open(const sn_schedules *all, int64_t class, const sn_dat
     size_t errors = diags->errors;
     struct stat info;
     if (stat(options->path, &info) != 0) {
-        sn_error(diags, "E0604", options->path, "check the path given with --data or --eval-data", "there is no such file or folder");
+        sn_error(diags, "E0604", options->path, "check the path given with --data or --eval-data",
+                 "there is no such file or folder");
     } else if (S_ISDIR(info.st_mode)) {
         open_folder(d, diags);
     } else {
