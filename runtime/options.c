@@ -128,6 +128,9 @@ sn_status sn_run_options_check(const sn_run_options *options) {
     if (options->token_bytes != 2 && options->token_bytes != 4) return sn_status_make("--token-bytes is 2 or 4");
     if (options->threads > MOST_THREADS) return sn_status_make("--threads is at most %d", MOST_THREADS);
     if (options->eval_every && !options->eval_data) return sn_status_make("--eval-every needs --eval-data");
+    if (options->lr > 0 && options->min_lr > options->lr)
+        return sn_status_make("--min-lr %g is above --lr %g: the rate falls from --lr to --min-lr", options->min_lr,
+                              options->lr);
     if (options->checkpoint_every && !options->checkpoint)
         return sn_status_make("--checkpoint-every needs --checkpoint DIR");
     if (options->save_gradients) {

@@ -334,6 +334,7 @@ bool sn_train_lower(const sn_options *options, const sn_train_build *build, sn_d
                                .plugins = out->plugins,
                                .gpu = strcmp(sn_options_text(options, "target", "cpu"), "cpu") != 0};
     if (!run_passes(options, build, out->module, &context)) return false;
+    *plan = *context.plan; // as `partition` completed it; its lists are the module's
     if (sn_module_is_lowered(out->module)) return true;
     sn_warning(
         diags, "W0703", NULL,

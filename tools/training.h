@@ -27,7 +27,7 @@ bool sn_train_mode(const sn_options *options, sn_diags *diags, sn_onnx_mode *out
 typedef struct sn_train_step {
     sn_arena arena;
     sn_training training;
-    sn_plan plan;
+    sn_plan plan;     // complete: what the program does
     bool has_cluster; // --cluster names one
     sn_cluster cluster;
     struct sn_plugins *plugins;

@@ -180,6 +180,14 @@ static sn_axes axes_of_func(const sn_func *func) {
     return used;
 }
 
+// What an axis is there to cut.
+static const char *help_for_axis(const char *name) {
+    if (strcmp(name, "dp") == 0) return "dp cuts the samples of a micro-batch";
+    if (strcmp(name, "cp") == 0) return "cp cuts the sequence, the dim after the batch";
+    if (strcmp(name, "ep") == 0) return "ep cuts the experts, of a model that has some";
+    return "a tensor axis cuts weights, by heads, columns or rows";
+}
+
 // An axis that cuts nothing is more ranks that do the same.
 static void warn_of_idle_axes(sn_distributor *d) {
     sn_axes used = 0;
@@ -187,8 +195,11 @@ static void warn_of_idle_axes(sn_distributor *d) {
     for (int a = 0; a < d->mesh->n_axes; a++) {
         if (used >> a & 1 || d->mesh->size[a] == 1 || strcmp(d->mesh->name[a], "pp") == 0) continue;
         sn_warning(d->diags, "W0430", d->mesh->name[a],
-                   "leave the axis out, or choose a size that divides what it cuts",
-                   "the mesh axis cuts nothing of this model: its %d ranks all compute the same", d->mesh->size[a]);
+                   sn_arena_printf(&d->diags->arena,
+                                   "leave %s out, or choose a size that divides dims of the model: %s",
+                                   d->mesh->name[a], help_for_axis(d->mesh->name[a])),
+                   "%s=%d splits nothing of this model: its %d ranks all hold and compute the same, in the time of one",
+                   d->mesh->name[a], d->mesh->size[a], d->mesh->size[a]);
     }
 }
 

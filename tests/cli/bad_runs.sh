@@ -128,4 +128,7 @@ grep -qE 'mpirun|-----' "$tree/output" && {
 }
 expect 1 'saved/nonsense' "$sennit" export saved -o out.onnx
 [ ! -e out.onnx ] || { echo "a failed export left a file" >&2; failures=1; }
+# the rate falls from --lr, or the one compiled in, to --min-lr
+train 2 'min-lr 0.1 is above --lr 0.01' --data "$models/gpt2/data" --lr 0.01 --min-lr 0.1 --schedule cosine
+train 2 'min-lr 0.1 is above the learning rate 0.001' --data "$models/gpt2/data" --optimizer adamw,lr=1e-3 --min-lr 0.1 --schedule cosine
 exit $failures

@@ -150,6 +150,15 @@ grouped=("$sennit" compile "$root/tests/data/models/grouped/kv2.onnx" --batch 4 
 expect 0 'W0432.*tp=3 does not divide the 4 query heads and 2 key/value heads' "${grouped[@]}" tp=3
 expect 0 'W0432.*t=4 does not divide' "${grouped[@]}" t=4
 never . "${grouped[@]}" tp=4
+# beside the program is the plan that it runs, the axis split in key heads and the queries that share one: it gives the
+# same program again
+expect 0 '"tp": 2' tr -d '\n' <"$tree/x.d/plan.json"
+expect 0 '"tp_q": 2' cat "$tree/x.d/plan.json"
+never . "${grouped[@]:0:3}" --batch 4 --plan "$tree/x.d/plan.json" -o "$tree/y"
+grep -v 'hash\|path' "$tree/x.d/schedule.json" >"$tree/a"
+grep -v 'hash\|path' "$tree/y.d/schedule.json" | cmp -s - "$tree/a" || { echo "the plan written gives another program" >&2; failures=1; }
+expect 0 'W0430.*cp=3 splits nothing of this model: its 3 ranks all hold and compute the same' "${grouped[@]}" cp=3
+expect 0 'help: leave cp out, .*cp cuts the sequence' "${grouped[@]}" cp=3
 rm -rf "$tree"/x*
 
 # refused

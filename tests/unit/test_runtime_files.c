@@ -224,6 +224,8 @@ static void options_parse(void **state) {
     assert_refused(PARSE("--steps", "-1"), "negative");
     assert_refused(PARSE("--lr", "nan"), "not a number");
     assert_refused(PARSE("--schedule", "lin"), "not one of");
+    assert_refused(PARSE("--data", "d", "--steps", "2", "--lr", "1e-3", "--min-lr", "1e-2"), "is above --lr 0.001");
+    must(PARSE("--data", "d", "--steps", "2", "--lr", "1e-3", "--min-lr", "1e-3"));
     assert_refused(PARSE("--schedule", "constant|cosine"), "not one of");
     assert_refused(PARSE("--data", "d", "--steps", "2", "--save-gradients", "3:x"), "STEP:FILE");
     assert_refused(PARSE("--data", "d", "--steps", "2", "--eval-every", "3"), "--eval-data");

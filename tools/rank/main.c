@@ -78,7 +78,12 @@ static sn_status configure(const sn_schedules *schedules, int argc, char **argv,
         SN_TRY(sn_run_options_set(options, setting->name, setting->value));
     }
     SN_TRY(sn_run_options_parse(options, argc - 1, argv + 1));
-    return sn_run_options_check(options);
+    SN_TRY(sn_run_options_check(options));
+    if (!(options->lr > 0) && first->lr > 0 && options->min_lr > first->lr)
+        return sn_status_make(
+            "--min-lr %g is above the learning rate %g that is compiled in: the rate falls to --min-lr",
+            options->min_lr, first->lr);
+    return SN_OK;
 }
 
 static int run(const sn_package *package, const sn_schedules *schedules, const sn_run_options *options, char **argv) {
