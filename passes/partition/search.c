@@ -420,6 +420,46 @@ static void put_named(const sn_plan *fixed, sn_str *out) {
     if (!*comma) sn_str_puts(out, "any mesh");
 }
 
+// "1, 2, 4, 8": sizes that divide both, up to the limit.
+static void put_sizes(sn_str *out, int64_t a, int64_t b, int64_t limit) {
+    enum { MOST_SHOWN = 12 };
+    int shown = 0;
+    for (int64_t size = 1; size <= limit && shown <= MOST_SHOWN; size++)
+        if (a % size == 0 && b % size == 0)
+            if (shown++ < MOST_SHOWN) sn_str_printf(out, "%s%" PRId64, shown > 1 ? ", " : "", size);
+    if (shown > MOST_SHOWN) sn_str_puts(out, ", …");
+}
+
+// What limits, in numbers, and the values that are left.
+static void put_limits(const run *r, sn_str *out) {
+    const sn_search_request *q = &r->search->request;
+    int64_t devices = r->search->devices, blocks = q->blocks->n_blocks, dp = named_size(r, "dp");
+    switch (r->furthest) {
+    case OBSTACLE_DEVICES:
+        sn_str_puts(out, "; sizes that divide the devices: ");
+        put_sizes(out, devices, devices, devices);
+        break;
+    case OBSTACLE_BLOCKS:
+        sn_str_printf(out, ": the model has %" PRId64 " blocks, so pp may be ", blocks);
+        put_sizes(out, devices, devices, blocks);
+        break;
+    case OBSTACLE_BATCH:
+        sn_str_puts(out, "; for this batch and these devices dp may be ");
+        put_sizes(out, devices, q->batch, devices);
+        break;
+    case OBSTACLE_MICROBATCHES:
+        dp = dp && q->batch % dp == 0 ? dp : 1;
+        sn_str_printf(out, "; with dp=%" PRId64 " microbatches may be ", dp);
+        put_sizes(out, q->batch / dp, q->batch / dp, q->batch / dp);
+        break;
+    case OBSTACLE_SCHEDULE:
+        sn_str_printf(out, "; the model has %" PRId64 " blocks", blocks);
+        break;
+    default:
+        break;
+    }
+}
+
 static void report_obstacle(const run *r) {
     static const struct {
         const char *cause, *help;
@@ -442,13 +482,16 @@ static void report_obstacle(const run *r) {
              "that pp divides, and a block for each of its pp * chunks stages"},
     };
     const sn_search_request *q = &r->search->request;
-    sn_str text = {0};
+    sn_str text = {0}, help = {0};
+    sn_str_puts(&help, causes[r->furthest].help);
+    put_limits(r, &help);
     if (q->fixed) put_named(q->fixed, &text);
     if (q->fixed_micro && r->furthest == OBSTACLE_FIXED_BATCH)
         sn_str_printf(&text, "%sthe model's batch of %" PRId64, text.length ? " and " : "", q->fixed_micro);
-    sn_error(q->diags, "E0440", q->fixed ? "--mesh" : NULL, causes[r->furthest].help,
+    sn_error(q->diags, "E0440", q->fixed ? "--mesh" : NULL, sn_arena_strdup(&q->diags->arena, sn_str_text(&help)),
              "no way to share a batch of %" PRId64 " among %" PRId64 " devices%s%s: %s", q->batch, r->search->devices,
              text.length ? " with " : "", sn_str_text(&text), causes[r->furthest].cause);
+    sn_str_free(&help);
     sn_str_free(&text);
 }
 

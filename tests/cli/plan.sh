@@ -120,6 +120,11 @@ fail dp=4,microbatches=5 'micro-batches do not divide'
 fail pp=2,microbatches=7 'micro-batches do not divide'
 fail tp=4,zero=1 'ZeRO needs'
 fail pp=4,schedule=interleaved,chunks=40 'schedule does not go'
+# and what is possible
+expect 1 'help: .*with dp=4 microbatches may be 1, 2, 3, 4, 6, 12$' "$sennit" plan "$model" $options --cluster local:4 --batch 48 --mesh dp=4,microbatches=5
+expect 1 'help: .*the model has 8 blocks, so pp may be 1, 2, 4, 8$' "$sennit" plan "$model" $options --cluster local:16 --batch 16 --mesh pp=16
+expect 1 'help: .*dp may be 1, 2$' "$sennit" plan "$model" $options --cluster local:4 --batch 6 --mesh dp=4
+expect 1 'help: .*sizes that divide the devices: 1, 2, 4$' "$sennit" plan "$model" $options --cluster local:4 --batch 48 --mesh pp=3
 # a model of a fixed batch: one micro-batch of 4 samples
 fixed=("$root/tests/data/models/gpt2/dynamo-20-raw.onnx" --loss softmax_cross_entropy:logits,labels
     --cluster local:4 --batch 8)
