@@ -320,9 +320,10 @@ static json_t *describe_node(const json_t *plan, const char *name, size_t b, con
     const char *layout = json_string_value(json_object_get(json_object_get(plan, "layouts"), name));
     const char *cut =
         node < 0 ? NULL : json_string_value(json_array_get(json_object_get(class, "groups"), (size_t)node));
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:s?, s:s?, s:f, s:f, s:f}", "name", name, "kind",
-                     parameter >= 0 ? "parameter" : "node", "stage", stage_of(x, (int)b), "block", (int)b,
-                     "blocks_alike", json_integer_value(json_object_get(class, "count")), "layout", layout, "cut", cut,
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:s?, s:s?, s:f, s:f, s:f}", "name", name, "kind",
+                     parameter >= 0 ? "parameter" : "node", "stage", stage_of(x, (int)b), "block", (int)b, "zero",
+                     (int)json_integer_value(json_object_get(plan, "zero")), "blocks_alike",
+                     json_integer_value(json_object_get(class, "count")), "layout", layout, "cut", cut,
                      "block_forward_seconds", real(class, "forward_seconds"), "block_backward_seconds",
                      real(class, "backward_seconds"), "block_communication_seconds",
                      real(class, "communication_seconds"));
@@ -375,7 +376,9 @@ void sn_plan_explain_node(const json_t *node, sn_str *out) {
                   (long long)json_integer_value(json_object_get(node, "blocks_alike")));
     sn_str_printf(out, "  layout %s\n",
                   *layout     ? layout
-                  : parameter ? "whole on each rank"
+                  : parameter ? json_integer_value(json_object_get(node, "zero")) == 3
+                                    ? "shared out by ZeRO-3, gathered where it is used"
+                                    : "whole on each rank"
                               : "as its operands and readers give it");
     if (*cut) sn_str_printf(out, "  %s\n", cut);
     sn_str_puts(out, "  its block takes ");

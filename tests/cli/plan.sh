@@ -109,6 +109,7 @@ expect 0 '^  stages [01], [23], devices ' "$sennit" explain "$tree/marked.json"
 longest 1 longest dp=4,zero=3
 expect 0 'forward and backward .* \(of it parameters and gradients over dp [0-9.]+ [mu]s\), .* once a step ' "$sennit" explain "$tree/marked.json"
 expect 0 'step: .*% forward and backward \([1-9][0-9.]* % parameters and gradients over dp' "$sennit" explain "$tree/marked.json"
+expect 0 'layout shared out by ZeRO-3' "$sennit" explain "$tree/marked.json" --node $node
 expect 0 '"moved_seconds": 0\.' "$sennit" explain "$tree/marked.json" --json
 # and what is in the way is said
 fail() { # MESH CAUSE
