@@ -163,6 +163,28 @@ static double local_work(const query *q) {
     return points / (double)sn_mesh_size(q->d->mesh, sn_cuts_axes(&q->cuts));
 }
 
+static const sn_op *only_addition(const sn_value *value) {
+    if (value->kind != SN_VALUE_RESULT || value->uses.count != 1) return NULL;
+    const sn_op *user = value->uses.data[0].op;
+    return user->kind == SN_OP_ADD && user->phase == value->def->phase ? user : NULL;
+}
+
+static int count_addends(const sn_value *value) {
+    if (value->kind != SN_VALUE_RESULT || value->def->kind != SN_OP_ADD) return 1;
+    int n = 0;
+    for (int i = 0; i < 2; i++)
+        n += only_addition(value->def->operands[i]) ? count_addends(value->def->operands[i]) : 1;
+    return n;
+}
+
+// Values that are added up are summed over ranks once, together: gradients of what queries, keys and values are made
+// of.
+static double sum_share(const sn_value *value) {
+    const sn_op *addition = only_addition(value), *last = addition;
+    while (addition) last = addition, addition = only_addition(addition->results[0]);
+    return last ? 1.0 / count_addends(last->results[0]) : 1;
+}
+
 static double cost_of(const query *q) {
     sn_axes passing = passing_axes(q);
     double bytes = local_work(q) / work_of_byte;
@@ -178,7 +200,8 @@ static double cost_of(const query *q) {
         sn_layout layout = result_layout(q, i, passing), summed = layout;
         summed.partial = 0;
         if (i == 0 && q->target) summed = target_of(q, layout);
-        bytes += sn_relayout_bytes(q->d->mesh, value->type, layout, summed);
+        double share = layout.partial ? sum_share(value) : 1;
+        bytes += share * sn_relayout_bytes(q->d->mesh, value->type, layout, summed);
         bytes += local_share * local_bytes(q, value, layout);
     }
     return bytes;
