@@ -49,14 +49,6 @@ static bool read_profile(sn_planning *p) {
     return !path || p->has_profile;
 }
 
-// The batch that the model itself fixes: a micro-batch's.
-static int64_t fixed_batch(const sn_onnx_model *model) {
-    const sn_onnx_info *info = sn_onnx_info_of(model);
-    for (size_t i = 0; i < info->n_inputs; i++)
-        if (info->inputs[i].rank > 0) return info->inputs[i].dim[0].size > 0 ? info->inputs[i].dim[0].size : 0;
-    return 0;
-}
-
 static bool build_step(sn_planning *p) {
     const char *path = p->options->arguments.data[0];
     sn_onnx_mode mode;
@@ -64,9 +56,10 @@ static bool build_step(sn_planning *p) {
         !sn_model_source_open(path, p->options, sn_options_text(p->options, "data", NULL), 0, 0, mode, p->diags,
                               &p->source))
         return false;
-    p->fixed_micro = fixed_batch(p->source.model);
+    p->fixed_micro = p->source.fixed_batch;
     if (p->fixed_micro && p->batch % p->fixed_micro) {
-        sn_error(p->diags, "E0449", path, "choose a multiple, or export the model with a symbolic batch dim",
+        sn_error(p->diags, "E0449", path,
+                 "choose a multiple, export the model with a symbolic batch dim, or leave --dim of that out",
                  "the model's batch of %" PRId64 " is a micro-batch's, and --batch %" PRId64 " is no multiple of it",
                  p->fixed_micro, p->batch);
         return false;

@@ -356,6 +356,19 @@ static bool may_vanish(sn_op_kind kind) {
            sn_op_has(kind, SN_TRAIT_REDUCTION) || sn_op_has(kind, SN_TRAIT_GENERATOR);
 }
 
+// Whether the op makes something of the data or of weights. What is made of constants alone is folded, or is not where
+// it is too large, which the batch may decide. Sets the mark.
+static bool is_of_data(sn_op *op) {
+    op->mark = 0;
+    for (int i = 0; i < op->n_operands; i++) {
+        const sn_value *value = op->operands[i];
+        op->mark |= value->kind == SN_VALUE_RESULT   ? value->def->mark
+                    : value->kind == SN_VALUE_GLOBAL ? value->global->role != SN_ROLE_CONSTANT
+                                                     : 1;
+    }
+    return op->mark;
+}
+
 uint64_t sn_model_hash(const sn_module *module) {
     const sn_func *func = sn_module_func(module, "main");
     uint64_t hash = 0;
@@ -366,7 +379,7 @@ uint64_t sn_model_hash(const sn_module *module) {
     }
     SN_FOR_OPS(op, func) {
         const char *node = node_of(op);
-        if (may_vanish(op->kind)) continue;
+        if (!is_of_data(op) || may_vanish(op->kind)) continue;
         hash = mix(sn_hash_bytes(node, strlen(node), hash), (uint64_t)op->kind);
     }
     for (size_t i = 0; i < module->globals.count; i++) {

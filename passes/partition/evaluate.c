@@ -1,6 +1,7 @@
 #include "passes/partition/evaluate.h"
 
 #include "passes/partition/evaluate_kept.h"
+#include "passes/partition/evaluate_model.h"
 #include "passes/partition/evaluate_tensors.h"
 #include "passes/partition/evaluate_times.h"
 #include "passes/partition/heads.h"
@@ -55,31 +56,6 @@ struct sn_evaluator {
     sn_times *times, own_times;
 };
 
-// Tokens are integers [samples, sequence], embedded ones floats [samples, sequence, features]; pictures and rows of
-// features have no sequence.
-static bool has_sequence(const sn_func *micro) {
-    bool found = false;
-    for (size_t i = 0; i < micro->args.count; i++) {
-        const sn_value *arg = micro->args.data[i];
-        if (arg->name[0] == '$' || arg->type.rank < 2) continue;
-        if (arg->type.rank != (sn_dtype_is_float(arg->type.dtype) ? 3 : 2)) return false;
-        found = true;
-    }
-    return found;
-}
-
-static bool is_kernel_of_conv(const sn_value *weight) {
-    for (size_t u = 0; u < weight->uses.count; u++)
-        if (weight->uses.data[u].op->kind == SN_OP_CONV) return true;
-    return false;
-}
-
-// An expert's weights are one entry of a stack of matrices.
-static bool is_stack(const sn_value *weight) {
-    return weight->kind == SN_VALUE_GLOBAL && weight->global->role == SN_ROLE_PARAMETER && weight->type.rank == 3 &&
-           !is_kernel_of_conv(weight);
-}
-
 void sn_evaluator_split(const sn_evaluator *e, int tp, int inner[SN_TENSOR_AXES - 1]) {
     int64_t ranks = tp;
     for (int k = 0; k < e->blocks->n_classes; k++) {
@@ -93,16 +69,6 @@ void sn_evaluator_split(const sn_evaluator *e, int tp, int inner[SN_TENSOR_AXES 
     if (ranks > 1) inner[0] = (int)(tp / ranks);
 }
 
-static int64_t count_experts(const sn_blocks *blocks) {
-    int64_t experts = 0;
-    for (int b = 0; b < blocks->n_blocks; b++)
-        for (int p = 0; p < blocks->blocks[b].n_parameters; p++) {
-            const sn_value *weight = blocks->blocks[b].parameters[p]->value;
-            if (is_stack(weight)) experts = sn_heads_common_divisor(experts, weight->type.dim[0]);
-        }
-    return experts;
-}
-
 sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluster, const sn_cost_model *model) {
     sn_evaluator *e = SN_NEW(blocks->arena, sn_evaluator);
     *e = (sn_evaluator){.blocks = blocks, .cluster = cluster, .model = *model, .arena = blocks->arena};
@@ -110,8 +76,8 @@ sn_evaluator *sn_evaluator_new(const sn_blocks *blocks, const sn_cluster *cluste
     e->tables = sn_class_tables(blocks);
     e->fusion = SN_NEW_N(e->arena, double, 2 * blocks->n_classes + 1);
     for (int k = 0; k < 2 * blocks->n_classes; k++) e->fusion[k] = -1;
-    e->has_sequence = has_sequence(blocks->micro);
-    e->experts = count_experts(blocks);
+    e->has_sequence = sn_has_sequence(blocks->micro);
+    e->experts = sn_count_experts(blocks);
     e->boundaries = 1;
     for (int k = 0; k < blocks->n_classes; k++)
         for (int f = 0; f < e->tables[k].n_flows; f++) {
@@ -310,7 +276,7 @@ static double gather_seconds(const sn_cost_model *model, const sn_class_table *t
     double seconds = 0;
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_value *value = t->block->parameters[p]->value;
-        if (!is_stack(value) || !is_read_by(group, value, false)) continue;
+        if (!sn_is_stack(value) || !is_read_by(group, value, false)) continue;
         if (sn_strategy_need(group, cut->strategy[SN_EXPERT_AXIS], value) >= 0) continue;
         double bytes = (double)sn_type_bytes(value->type);
         for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
@@ -324,7 +290,7 @@ static double gather_seconds(const sn_cost_model *model, const sn_class_table *t
 
 static sn_cut parameter_cut(const sn_evaluator *e, const sn_class_table *t, const ways *w, int axis,
                             const sn_value *value) {
-    if (axis == SN_EXPERT_AXIS) return w->setting.ep > 1 && is_stack(value) ? sn_cut_make(0, 1) : SN_UNCUT;
+    if (axis == SN_EXPERT_AXIS) return w->setting.ep > 1 && sn_is_stack(value) ? sn_cut_make(0, 1) : SN_UNCUT;
     bool tensor = axis >= SN_TENSOR_AXIS && parts_of(e, w->setting, axis) > 1;
     for (int g = 0; tensor && g < t->block->n_groups; g++) {
         sn_cut need = sn_strategy_need(&t->block->groups[g], chosen(t, w, axis, g), value);
@@ -356,7 +322,7 @@ static bool is_open(const sn_class_table *t, int g, int s, int axis) {
             const sn_value *value = group->forward[i]->operands[o];
             bool weight = value->kind == SN_VALUE_GLOBAL && value->global->role == SN_ROLE_PARAMETER;
             sn_cut cut = t->strategies[g].list[s].forward[i].operand[o];
-            if (weight && cut >= 0 && (!is_stack(value) || cut != sn_cut_make(0, 1))) return false;
+            if (weight && cut >= 0 && (!sn_is_stack(value) || cut != sn_cut_make(0, 1))) return false;
         }
     return true;
 }
@@ -569,6 +535,14 @@ static double input_bytes(const sn_evaluator *e, const sn_class_table *t, const 
     return bytes;
 }
 
+// What skips blocks (an encoder's result that all of a decoder reads) is cut as what lies between them is.
+static double received_bytes(const sn_class_table *t, double input) {
+    double whole = 0;
+    for (int f = 0; f < t->n_flows; f++)
+        if (t->flows[f].follows && t->flows[f].producer < 0) whole += (double)sn_type_bytes(t->flows[f].value->type);
+    return whole > 0 ? input * fmax(1, t->block->input_bytes / whole) : input;
+}
+
 static double parameter_seconds(sn_evaluator *e, const sn_cost_model *model, const sn_parameter_ops *of, int n,
                                 sn_op *const *ops, const sn_cut *cuts, const int64_t *parts) {
     return sn_times_parameter(e->times, model, of->parameter, n, ops, cuts, parts, &e->scratch);
@@ -686,6 +660,7 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
     add_parameters(e, t, w, out);
     out->backward_weight += out->accumulate;
     out->input = input_bytes(e, t, w);
+    out->received = received_bytes(t, out->input);
     sn_block_kept(t, cuts, &e->scratch, out);
     bool *made_again = SN_NEW_N(&e->scratch, bool, n + 1);
     sn_block_again_groups(t, &e->scratch, made_again);

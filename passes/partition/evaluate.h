@@ -58,8 +58,10 @@ typedef struct sn_block_cost {
     double communication;         // of all three
     double again[SN_REMAT_COUNT]; // seconds of recomputation
     sn_block_activations activations[SN_REMAT_COUNT];
-    double working;                          // bytes: temporaries of the largest group
-    double input;                            // bytes of what comes from the block before
+    double working;  // bytes: temporaries of the largest group
+    double input;    // bytes of what comes from the block before
+    double received; // bytes of all that a stage gets from others when this is its first block: input, and what skips
+                     // blocks
     double parameters, gradients, optimizer; // bytes, before ZeRO
     double update;                           // seconds once a step, before ZeRO
     double clear;                            // the same, of setting the sums of gradients to zero

@@ -97,7 +97,7 @@ static void set_messages(const sn_search *s, const sn_candidate *c, const sn_kno
     for (int i = 0; i < rows; i++)
         for (int k = 0; k < n; k++) {
             bool same = i && sites->before[i] == sites->before[i - 1];
-            double bytes = x->first.costs[k].input;
+            double bytes = x->first.costs[k].received;
             messages[i * n + k] =
                 same ? messages[(i - 1) * n + k] : sn_cost_message(&s->model, bytes, sites->before[i]);
             if (bytes > 0) x->message = fmin(x->message, messages[i * n + k]);

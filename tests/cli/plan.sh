@@ -133,6 +133,10 @@ expect 0 ' 2 micro-batches of 4' "$sennit" plan "${fixed[@]}" --mesh tp=4
 expect 0 'pp=2 dp=2, 2 micro-batches of 2' "$sennit" plan "${fixed[@]}" --mesh pp=2,dp=2
 expect 1 'E0440.*microbatches=4 and the model.s batch of 4: the model fixes' \
     "$sennit" plan "${fixed[@]}" --mesh microbatches=4
+# A bound batch dim is a micro-batch's, as training takes it.
+expect 1 'E0440.*microbatches=4 and the model.s batch of 64: the model fixes' \
+    "$sennit" plan "$model" --loss softmax_cross_entropy:logits,labels --dim seq=64 --dim batch=64 --batch 64 \
+    --cluster local:2 --mesh pp=2,microbatches=4
 # trained, an update takes as many of them as there are micro-batches: said, unless --batch says it
 fixed=("${fixed[@]:0:3}" -o "$tree/x")
 expect 0 'W0212.*takes 8 samples: .*fixed at 4, .* 2 micro-batches' "$sennit" compile "${fixed[@]}" --mesh microbatches=2

@@ -133,6 +133,13 @@ for remat in none full; do # what is computed again gathers all parameters again
 done
 vit=${SENNIT_SHARED:-$root/../shared}/data/models/vit/$raw
 if [ -f "$vit" ]; then all_zeros "$vit" dgx-a100:2 64 pp=2,dp=8; fi
+t5=${SENNIT_SHARED:-$root/../shared}/data/models/t5/$raw
+if [ -f "$t5" ]; then # what skips stages, and masks so large that they are folded for a micro-batch alone
+    sed 's/10 Gb/1 Gb/' apart.json >slow.json
+    for seq in 256 1024; do
+        small "$t5" slow.json 48 pp=4,dp=3,microbatches=4,schedule=1f1b --dim s12=$seq --dim s11=$seq --dim s94=$seq
+    done
+fi
 both "$models/mlp/$raw" dgx-a100:2 64 dp=16 # what the search takes
 [ "$(first_number zero <plan.json)" = 0 ] || failures=1
 exit $failures
