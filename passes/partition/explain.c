@@ -71,6 +71,7 @@ static json_t *candidate_to_json(const sn_candidate *c) {
     if (c->replayed > 0) set_real(json, "replayed_seconds", c->replayed);
     set_real(json, "pipeline_seconds", c->pipeline);
     set_real(json, "sync_seconds", c->sync);
+    if (c->messages > 0) set_real(json, "message_seconds", c->messages);
     if (c->moved > 0) set_real(json, "moved_seconds", c->moved);
     set_real(json, "update_seconds", c->update);
     if (c->crowded > 0) set_real(json, "shared_cores_seconds", c->crowded);

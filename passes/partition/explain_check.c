@@ -24,9 +24,9 @@ typedef struct field {
 #define CANDIDATE(needed)                                                                                              \
     {"outline", FIELD_TEXT, needed}, {"step_seconds", FIELD_AMOUNT, needed}, {"replayed_seconds", FIELD_AMOUNT, 0},    \
         {"pipeline_seconds", FIELD_AMOUNT, needed}, {"sync_seconds", FIELD_AMOUNT, needed},                            \
-        {"moved_seconds", FIELD_AMOUNT, 0}, {"update_seconds", FIELD_AMOUNT, needed},                                  \
-        {"shared_cores_seconds", FIELD_AMOUNT, 0}, {"memory_bytes", FIELD_AMOUNT, needed},                             \
-        {"excess_bytes", FIELD_AMOUNT, 0}, {                                                                           \
+        {"message_seconds", FIELD_AMOUNT, 0}, {"moved_seconds", FIELD_AMOUNT, 0},                                      \
+        {"update_seconds", FIELD_AMOUNT, needed}, {"shared_cores_seconds", FIELD_AMOUNT, 0},                           \
+        {"memory_bytes", FIELD_AMOUNT, needed}, {"excess_bytes", FIELD_AMOUNT, 0}, {                                   \
         "pipeline_ranks", FIELD_COUNT, 0                                                                               \
     }
 
