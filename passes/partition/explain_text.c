@@ -110,16 +110,22 @@ static double crowded_seconds(const json_t *x) {
     return fmax(0, real(x, "shared_cores_seconds") - parts_seconds(x));
 }
 
-// What a pipeline waits for, beside its passes and within them.
-static void put_waits(const json_t *x, sn_str *out) {
+// What a pipeline waits for, beside its passes and within them: in seconds, or as a share of the step.
+static void put_waits(const json_t *x, double step, sn_str *out) {
     static const struct {
         const char *key, *what;
-    } parts[] = {{"message_seconds", "messages between stages"}, {"moved_seconds", "parameters and gradients over dp"}};
+    } parts[] = {{"message_seconds", "messages between stages"},
+                 {"moved_seconds", "parameters and gradients over dp with each micro-batch"}};
     const char *before = " (of it ";
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (real(x, parts[i].key) <= 0) continue;
-        sn_str_printf(out, "%s%s ", before, parts[i].what);
-        sn_str_seconds(out, real(x, parts[i].key));
+        double seconds = real(x, parts[i].key);
+        if (seconds <= 0) continue;
+        sn_str_puts(out, before);
+        if (step > 0)
+            sn_str_printf(out, "%.1f %%", 100 * seconds / step);
+        else
+            sn_str_seconds(out, seconds);
+        sn_str_printf(out, " %s", parts[i].what);
         before = ", ";
     }
     if (*before == ',') sn_str_puts(out, ")");
@@ -136,7 +142,7 @@ void sn_plan_summary(const json_t *plan, sn_str *out) {
     sn_str_seconds(out, step);
     sn_str_printf(out, ": %s ", passes_word(x));
     sn_str_seconds(out, real(x, "pipeline_seconds"));
-    put_waits(x, out);
+    put_waits(x, 0, out);
     sn_str_puts(out, ", gradients and parameters over dp once a step ");
     sn_str_seconds(out, real(x, "sync_seconds"));
     sn_str_puts(out, ", update ");
@@ -184,11 +190,7 @@ static void put_binding(const json_t *plan, sn_str *out) {
                   100 * communication / fmax(seconds, 1e-30), 100 * again / fmax(seconds, 1e-30));
     double step = fmax(parts_seconds(x) + crowded_seconds(x), 1e-30);
     sn_str_printf(out, "  the step: %.1f %% %s", 100 * real(x, "pipeline_seconds") / step, passes_word(x));
-    if (real(x, "message_seconds") > 0)
-        sn_str_printf(out, ", %.1f %% of it messages between stages", 100 * real(x, "message_seconds") / step);
-    if (real(x, "moved_seconds") > 0)
-        sn_str_printf(out, ", %.1f %% of it parameters and gradients over dp, with each micro-batch",
-                      100 * real(x, "moved_seconds") / step);
+    put_waits(x, step, out);
     sn_str_printf(out, ", %.1f %% gradients and parameters over dp once a step, %.1f %% update",
                   100 * real(x, "sync_seconds") / step, 100 * real(x, "update_seconds") / step);
     if (crowded_seconds(x) > 0)

@@ -107,8 +107,8 @@ longest 2 'longest rank' pp=2,dp=2,schedule=interleaved,chunks=2,microbatches=4
 expect 0 '^  stages [01], [23], devices ' "$sennit" explain "$tree/marked.json"
 # what ZeRO-3 moves with each micro-batch is part of the pipeline, and said
 longest 1 longest dp=4,zero=3
-expect 0 'forward and backward .* \(of it parameters and gradients over dp [0-9.]+ [mu]s\), .* once a step ' "$sennit" explain "$tree/marked.json"
-expect 0 'step: .*% forward and backward \([1-9][0-9.]* % parameters and gradients over dp' "$sennit" explain "$tree/marked.json"
+expect 0 'forward and backward .* \(of it [0-9.]+ [mu]s parameters and gradients over dp with each micro-batch\), .* once a step ' "$sennit" explain "$tree/marked.json"
+expect 0 'step: .*% forward and backward \(of it [1-9][0-9.]* % parameters and gradients over dp' "$sennit" explain "$tree/marked.json"
 expect 0 'layout shared out by ZeRO-3' "$sennit" explain "$tree/marked.json" --node $node
 expect 0 '"moved_seconds": 0\.' "$sennit" explain "$tree/marked.json" --json
 # and what is in the way is said
