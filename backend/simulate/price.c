@@ -82,17 +82,17 @@ static double collective_bytes(const sn_do_collective *c, sn_instr_kind kind, in
     return (double)c->count * (double)sn_dtype_bytes(c->dtype) * (double)(parts ? ranks : 1);
 }
 
-// The longest over the groups and devices of the class.
+// The longest over the groups of the class, among devices like its slowest.
 static double longest(pricer *p, const shapes *over, sn_op_kind kind, double bytes) {
     double seconds = 0;
-    for (int d = 0; d < p->n_devices; d++) {
-        p->model.device = p->devices[d];
-        for (size_t i = 0; i < over->groups.count; i++) {
-            const sn_group *group = &over->groups.data[i];
-            double here = over->axes < 0 ? sn_cost_message(&p->model, bytes, group)
-                                         : sn_cost_collective(&p->model, kind, bytes, group);
-            seconds = fmax(seconds, here);
-        }
+    p->model.device = p->devices[0];
+    for (int d = 1; d < p->n_devices; d++)
+        if (sn_device_pace(p->devices[d]) < sn_device_pace(p->model.device)) p->model.device = p->devices[d];
+    for (size_t i = 0; i < over->groups.count; i++) {
+        const sn_group *group = &over->groups.data[i];
+        double here = over->axes < 0 ? sn_cost_message(&p->model, bytes, group)
+                                     : sn_cost_collective(&p->model, kind, bytes, group);
+        seconds = fmax(seconds, here);
     }
     return seconds;
 }

@@ -28,3 +28,7 @@ const char *sn_device_kind_names(sn_arena *scratch) {
         names = sn_arena_printf(scratch, "%s%s%s", names, i ? ", " : "", sn_device_kind_at(i)->name);
     return names;
 }
+
+double sn_device_pace(const sn_device_kind *device) {
+    return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
+}

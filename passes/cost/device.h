@@ -46,3 +46,6 @@ const sn_device_kind *sn_device_kind_find(const char *name); // NULL when it is 
 const sn_device_kind *sn_device_kind_at(size_t index);       // NULL behind the last: for messages and tables
 // The names, comma-separated, in scratch memory.
 const char *sn_device_kind_names(sn_arena *scratch);
+// What kinds of devices are compared by: the peak on the element type of the contractions. What several kinds do
+// together takes as long as with the slowest alone.
+double sn_device_pace(const sn_device_kind *device);

@@ -313,16 +313,21 @@ static double kept_seconds(const sn_evaluator *e, const sn_class_table *t, int g
     return seconds;
 }
 
-// Over ep only stacks are cut, along the experts; the samples are dp's, and tp leaves them alone.
-static bool is_open(const sn_class_table *t, int g, int s, int axis) {
-    if (axis >= SN_TENSOR_AXIS) return s == 0 || s != t->data[g];
+// Over ep only stacks are cut, along the experts; the samples are dp's, and tp leaves them alone, as it does experts
+// that ep cuts.
+static bool is_open(const sn_class_table *t, int g, int s, int axis, bool experts_are_cut) {
     const sn_op_group *group = &t->block->groups[g];
+    bool tensor = axis >= SN_TENSOR_AXIS;
+    if (tensor && s && s == t->data[g]) return false;
+    if (tensor && !experts_are_cut) return true;
     for (int i = 0; i < group->n_forward; i++)
         for (int o = 0; o < group->forward[i]->n_operands; o++) {
             const sn_value *value = group->forward[i]->operands[o];
             bool weight = value->kind == SN_VALUE_GLOBAL && value->global->role == SN_ROLE_PARAMETER;
             sn_cut cut = t->strategies[g].list[s].forward[i].operand[o];
-            if (weight && cut >= 0 && (!sn_is_stack(value) || cut != sn_cut_make(0, 1))) return false;
+            if (!weight || cut < 0) continue;
+            bool along_experts = sn_is_stack(value) && cut == sn_cut_make(0, 1);
+            if (along_experts == tensor) return false;
         }
     return true;
 }
@@ -334,7 +339,7 @@ static double strategy_seconds(sn_evaluator *e, const sn_layout_problem *p, int 
     sn_group_cut cut = group_cut(e, t, g, w);
     sn_group_seconds seconds;
     cut.strategy[axis] = &t->strategies[g].list[s];
-    if (!is_open(t, g, s, axis) ||
+    if (!is_open(t, g, s, axis, w->setting.ep > 1) ||
         !sn_times_group(e->times, &w->model, group, t->weight_only[g], &cut, &e->scratch, &seconds))
         return INFINITY;
     double total = seconds.forward + seconds.backward_input + seconds.backward_weight;
@@ -583,8 +588,10 @@ static void add_parameters(sn_evaluator *e, const sn_class_table *t, const ways 
     }
 }
 
-// Over ep or an axis of tp: inside of groups, and between them.
-static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, const ways *w, int axis) {
+// Over ep or an axis of tp: inside of groups, and between them. Adds to *again what full rematerialisation repeats: the
+// moves of groups that are made again, and all but what leaves the block.
+static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, const ways *w, int axis,
+                                    const bool *made_again, double *again) {
     sn_move_seconds sum = {0};
     if (parts_of(e, w->setting, axis) == 1) return sum;
     sn_group ranks = ranks_of(e, w, axis);
@@ -595,6 +602,7 @@ static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, co
             double seconds = inner_move_seconds(&problem, &t->block->groups[g], &cut, axis, side);
             if (axis == SN_EXPERT_AXIS) seconds += gather_seconds(&w->model, t, g, &cut, &ranks, side);
             *(side ? &sum.backward : &sum.forward) += seconds;
+            if (!side && made_again[g]) *again += seconds;
         }
     }
     for (int f = 0; f < t->n_flows; f++) {
@@ -605,15 +613,18 @@ static sn_move_seconds axis_seconds(sn_evaluator *e, const sn_class_table *t, co
             sn_move_seconds moves = sn_flow_moves(&problem, f, r < 0 ? -1 : g, chosen(t, w, axis, g), label);
             sum.forward += moves.forward;
             sum.backward += moves.backward;
+            if (made_again[g] && (r >= 0 || !flow->leaves)) *again += moves.forward;
         }
     }
     return sum;
 }
 
-static void add_moves(sn_evaluator *e, const sn_class_table *t, const ways *w, sn_block_cost *out) {
+static void add_moves(sn_evaluator *e, const sn_class_table *t, const ways *w, const bool *made_again,
+                      sn_block_cost *out) {
     double forward = context_seconds(e, t, w, false), backward = context_seconds(e, t, w, true);
+    out->again[SN_REMAT_FULL] += forward;
     for (int axis = SN_EXPERT_AXIS; axis < SN_AXIS_KINDS; axis++) {
-        sn_move_seconds moves = axis_seconds(e, t, w, axis);
+        sn_move_seconds moves = axis_seconds(e, t, w, axis, made_again, &out->again[SN_REMAT_FULL]);
         forward += moves.forward;
         backward += moves.backward;
     }
@@ -655,17 +666,15 @@ static bool cost_class(sn_evaluator *e, int k, const ways *w, sn_block_cost *out
         light += fusion[0] * seconds.light[0];
         if (seconds.temporary > out->working) out->working = seconds.temporary;
     }
-    double computed = out->forward;
-    add_moves(e, t, w, out);
+    bool *made_again = SN_NEW_N(&e->scratch, bool, n + 1);
+    sn_block_again_groups(t, &e->scratch, made_again);
+    for (int g = 0; g < n; g++) out->again[SN_REMAT_FULL] += made_again[g] ? group_seconds[g] : 0;
+    add_moves(e, t, w, made_again, out);
     add_parameters(e, t, w, out);
     out->backward_weight += out->accumulate;
     out->input = input_bytes(e, t, w);
     out->received = received_bytes(t, out->input);
     sn_block_kept(t, cuts, &e->scratch, out);
-    bool *made_again = SN_NEW_N(&e->scratch, bool, n + 1);
-    sn_block_again_groups(t, &e->scratch, made_again);
-    out->again[SN_REMAT_FULL] = out->forward - computed;
-    for (int g = 0; g < n; g++) out->again[SN_REMAT_FULL] += made_again[g] ? group_seconds[g] : 0;
     out->again[SN_REMAT_SELECTIVE] = fmin(light, out->again[SN_REMAT_FULL]);
     out->parameters += e->blocks->classes[k].tied_bytes / w->setting.tp;
     sn_arena_free(&e->scratch);
@@ -783,14 +792,27 @@ static bool is_stated(const sn_class_table *t, const ways *w, int axis, int f) {
     return axis != SN_EXPERT_AXIS || leaves == SN_PARTIAL_VALUE || (cut >= 0 && (cut != flow->data || leaves != cut));
 }
 
-// Rows of merged samples and tokens have the samples outermost: those of one micro-batch of all ranks, in the program
-// that the plan is for.
-static sn_cut cut_of_program(const sn_evaluator *e, sn_cut cut, int64_t samples, sn_type *type) {
+// Rows of merged samples and tokens have the samples outermost, in the dim that dp cuts: those of one micro-batch of
+// all ranks, in the program that the plan is for.
+static sn_cut cut_of_program(const sn_evaluator *e, sn_cut cut, sn_cut data, int64_t samples, sn_type *type) {
     int64_t batch = e->blocks->batch;
-    bool merged = cut >= 0 && sn_cut_dim(cut) == 0 && type->dim[0] > batch && sn_cut_outer(cut) % batch == 0;
+    int dim = cut >= 0 ? sn_cut_dim(cut) : 0;
+    bool rows = cut >= 0 && data >= 0 && sn_cut_dim(data) == dim && sn_cut_outer(data) == 1;
+    bool merged = rows && type->dim[dim] > batch && sn_cut_outer(cut) % batch == 0;
     if (!merged) return cut;
-    type->dim[0] = type->dim[0] / batch * samples;
-    return sn_cut_make(0, sn_cut_outer(cut) / batch * samples);
+    type->dim[dim] = type->dim[dim] / batch * samples;
+    return sn_cut_make(dim, sn_cut_outer(cut) / batch * samples);
+}
+
+// Whether ep and an axis of tp cut rows of merged samples and tokens: then the plan says where among them dp is.
+static bool shares_rows(const sn_evaluator *e, const sn_class_table *t, const ways *w, int f) {
+    sn_cut data = t->flows[f].data, experts = flow_cut(t, f, w, SN_EXPERT_AXIS);
+    bool tensor = false;
+    for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++) {
+        sn_cut cut = flow_cut(t, f, w, a);
+        tensor |= cut >= 0 && data >= 0 && sn_cut_dim(cut) == sn_cut_dim(data) && parts_of(e, w->setting, a) > 1;
+    }
+    return tensor && experts >= 0 && sn_cut_dim(experts) == sn_cut_dim(data) && w->setting.ep > 1;
 }
 
 // Parameters that are cut, and results between groups whose layout must be said.
@@ -810,11 +832,12 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
         if (!flow->value->type.rank || !*block->groups[flow->producer].node) continue; // what has no name
         sn_plan_layout entry = {.name = block->groups[flow->producer].node, .rank = flow->value->type.rank};
         bool stated = false;
+        if (shares_rows(e, t, w, f)) put_cut(axes, SN_DATA_AXIS, flow->data, flow->value->type, &entry);
         for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) {
             if (axes->of[a] < 0) continue;
             stated |= is_stated(t, w, a, f);
             sn_type type = flow->value->type;
-            sn_cut cut = cut_of_program(e, flow_cut(t, f, w, a), samples, &type);
+            sn_cut cut = cut_of_program(e, flow_cut(t, f, w, a), flow->data, samples, &type);
             put_cut(axes, a, cut, type, &entry);
         }
         if (stated) list[(*count)++] = entry;
@@ -824,6 +847,7 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
 static named_axes axes_of(const sn_mesh *mesh) {
     named_axes axes = {.mesh = mesh};
     for (int a = 0; a < SN_AXIS_KINDS; a++) axes.of[a] = -1;
+    axes.of[SN_DATA_AXIS] = sn_mesh_axis(mesh, "dp");
     axes.of[SN_EXPERT_AXIS] = sn_mesh_axis(mesh, "ep");
     for (int a = 0, next = SN_TENSOR_AXIS; a < mesh->n_axes && next < SN_AXIS_KINDS; a++)
         if (sn_mesh_is_tensor_axis(mesh, a)) axes.of[next++] = a;

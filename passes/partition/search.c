@@ -126,7 +126,7 @@ static void read_cluster(sn_search *s) {
     const sn_cluster *cluster = s->request.cluster;
     const sn_device_kind *slowest = cluster->nodes[0].device;
     for (int k = 0; k < cluster->n_kinds; k++)
-        if (sn_price_pace(cluster->nodes[k].device) < sn_price_pace(slowest)) slowest = cluster->nodes[k].device;
+        if (sn_device_pace(cluster->nodes[k].device) < sn_device_pace(slowest)) slowest = cluster->nodes[k].device;
     s->model = (sn_cost_model){
         .device = slowest, .profile = s->request.profile, .plugins = s->request.plugins, .diags = s->request.diags};
     s->devices = sn_cluster_devices(cluster);

@@ -9,10 +9,6 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-double sn_price_pace(const sn_device_kind *device) {
-    return device->flops[SN_RATE_16] > 0 ? device->flops[SN_RATE_16] : device->flops[SN_RATE_F32];
-}
-
 static double collective(const sn_cost_model *model, sn_op_kind kind, double bytes, const sn_group *group) {
     return group->ranks > 1 ? sn_cost_collective(model, kind, bytes, group) : 0;
 }

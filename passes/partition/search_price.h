@@ -30,9 +30,6 @@ struct sn_search {
     SN_VEC(double) bounds; // of all candidates, in the order of the enumeration: memory does not change them
 };
 
-// What kinds of devices are compared by: the peak on the element type of the contractions. Layouts are chosen for the
-// slowest kind.
-double sn_price_pace(const sn_device_kind *device);
 // To be given back by sn_price_context_free.
 sn_stage_context sn_price_context(sn_search *search, double limit_scale, sn_candidate *candidate);
 void sn_price_context_free(sn_stage_context *context);

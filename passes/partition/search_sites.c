@@ -111,7 +111,8 @@ static void look_at_rank(sn_search *s, const sn_candidate *c, int64_t base, int6
     if (first_of_cp && keep_slower(s, &slow->cp, find_group(s, first, cp, tp))) out->at.cp = first;
     if (first_of_ep && keep_slower(s, &slow->ep, find_group(s, first, ep, tp * cp))) out->at.ep = first;
     const sn_nodes *nodes = sn_cluster_nodes_of(s->request.cluster, first);
-    if (!out->at.device || sn_price_pace(nodes->device) < sn_price_pace(out->at.device)) out->at.device = nodes->device;
+    if (!out->at.device || sn_device_pace(nodes->device) < sn_device_pace(out->at.device))
+        out->at.device = nodes->device;
     out->memory = fmin(out->memory, nodes->memory);
 }
 

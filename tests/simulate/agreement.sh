@@ -3,7 +3,7 @@
 # in seconds and in bytes of the fullest device: transformers on eight GPUs, and on clusters whose nodes or links differ,
 # over a range of plans. Differences are
 # printed; one above its limit fails. The models are samples/exporters/transformer.py's, without weights:
-#     gpt3-175b --layers 4        llama3-8b --layers 4 --vocab 32000
+#     gpt3-175b --layers 4        llama3-8b --layers 4 --vocab 32000        mixtral-8x7b --layers 2 --vocab 32000
 set -eu
 sennit=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -66,6 +66,7 @@ done
 # What is computed again gathers parameters again under ZeRO-3; one program of the whole step keeps no sums of gradients.
 agree gpt_layers 16 dp=8,microbatches=2,zero=3,remat=full
 agree gpt_layers 16 dp=4,tp=2,microbatches=1
+agree gpt_layers 16 pp=2,tp=4,microbatches=8,schedule=1f1b,remat=full
 agree llama_layers 16 dp=2,tp=4,microbatches=1,zero=1
 
 # Stages that lie on two nodes, or on the other kind of device; links so slow that messages decide.
@@ -96,6 +97,10 @@ for mesh in pp=4,tp=2,microbatches=8,schedule=1f1b pp=8,microbatches=16,schedule
     pp=4,dp=2,microbatches=8,schedule=interleaved,chunks=2; do
     for model in gpt_layers llama_layers; do agree $model 32 $mesh; done
 done
+
+# Experts over ep, and each of them over tp; rows of merged samples and tokens are cut by three axes.
+cluster=dgx-a100:1
+for mesh in dp=2,ep=2,tp=2,microbatches=2,zero=1 ep=4,tp=2,microbatches=2; do agree mixtral_layers 32 $mesh; done
 
 # Models so small that a step is latency: of launches, and of one collective for each parameter. ZeRO makes more of
 # them, so that the order of its stages is the other way round than where memory counts.
