@@ -219,15 +219,6 @@ static sn_layout_problem layout_problem(sn_evaluator *e, const sn_class_table *t
     return problem;
 }
 
-// How a strategy cuts what an op of the group makes.
-static sn_cut cut_inside(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
-    for (int side = 0; side < 2 && value->kind == SN_VALUE_RESULT; side++)
-        for (int i = 0; i < (side ? group->n_backward : group->n_forward); i++)
-            if ((side ? group->backward : group->forward)[i] == value->def)
-                return (side ? strategy->backward : strategy->forward)[i].result[value->index];
-    return SN_UNCUT;
-}
-
 static bool moves_alike(const sn_strategy *strategy, const sn_inner_move *like) {
     for (int m = 0; m < strategy->n_moves; m++) {
         const sn_inner_move *move = &strategy->moves[m];
@@ -252,21 +243,12 @@ static double inner_move_seconds(const sn_layout_problem *p, const sn_op_group *
             if (moves_alike(cut->strategy[SN_TENSOR_AXIS + i], move)) joined |= 1u << i;
         for (int a = 0; a < SN_AXIS_KINDS; a++) {
             bool together = a >= SN_TENSOR_AXIS && joined >> (a - SN_TENSOR_AXIS) & 1;
-            if (a != axis && !together && cut_inside(group, cut->strategy[a], move->value) >= 0)
+            if (a != axis && !together && sn_cut_inside(group, cut->strategy[a], move->value) >= 0)
                 bytes /= (double)cut->parts[a];
         }
         seconds += sn_move_kind_seconds(p, kind, bytes, joined);
     }
     return seconds;
-}
-
-static bool is_read_by(const sn_op_group *group, const sn_value *value, bool backward) {
-    for (int i = 0; i < (backward ? group->n_backward : group->n_forward); i++) {
-        const sn_op *op = backward ? group->backward[i] : group->forward[i];
-        for (int o = 0; o < op->n_operands; o++)
-            if (op->operands[o] == value) return true;
-    }
-    return false;
 }
 
 // Experts that a group reads whole are gathered for it, in each pass that reads them; their gradient is scattered.
@@ -276,12 +258,12 @@ static double gather_seconds(const sn_cost_model *model, const sn_class_table *t
     double seconds = 0;
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_value *value = t->block->parameters[p]->value;
-        if (!sn_is_stack(value) || !is_read_by(group, value, false)) continue;
+        if (!sn_is_stack(value) || !sn_group_reads(group, value, false)) continue;
         if (sn_strategy_need(group, cut->strategy[SN_EXPERT_AXIS], value) >= 0) continue;
         double bytes = (double)sn_type_bytes(value->type);
         for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
             if (sn_strategy_need(group, cut->strategy[a], value) >= 0) bytes /= (double)cut->parts[a];
-        if (!backward || is_read_by(group, value, true))
+        if (!backward || sn_group_reads(group, value, true))
             seconds += sn_cost_collective(model, SN_OP_ALL_GATHER, bytes, ranks);
         if (backward) seconds += sn_cost_collective(model, SN_OP_REDUCE_SCATTER, bytes, ranks);
     }
@@ -305,7 +287,7 @@ static double kept_seconds(const sn_evaluator *e, const sn_class_table *t, int g
     for (int p = 0; p < t->block->n_parameters; p++) {
         const sn_value *value = t->block->parameters[p]->value;
         double bytes = (double)sn_type_bytes(value->type);
-        if (!is_read_by(&t->block->groups[g], value, false)) continue;
+        if (!sn_group_reads(&t->block->groups[g], value, false)) continue;
         for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++)
             if (sn_strategy_need(&t->block->groups[g], cut->strategy[a], value) >= 0) bytes /= (double)cut->parts[a];
         seconds += 2 * bytes / e->model.device->memory_bandwidth;
@@ -353,7 +335,7 @@ static double strategy_seconds(sn_evaluator *e, const sn_layout_problem *p, int 
 
 static void force_cut(const sn_layout_problem *p, int g, const sn_value *parameter, sn_cut cut) {
     const sn_op_group *group = &p->table->block->groups[g];
-    if (!is_read_by(group, parameter, false)) return;
+    if (!sn_group_reads(group, parameter, false)) return;
     for (int s = 0; s < p->table->strategies[g].n; s++)
         if (sn_strategy_need(group, &p->table->strategies[g].list[s], parameter) != cut) p->seconds[g][s] = INFINITY;
 }
@@ -381,7 +363,7 @@ static double solve_class(sn_evaluator *e, int k, const ways *w, const sn_value 
 static bool class_reads(const sn_evaluator *e, int k, const sn_value *value) {
     const sn_block *block = e->tables[k].block;
     for (int g = 0; g < block->n_groups; g++)
-        if (is_read_by(&block->groups[g], value, false)) return true;
+        if (sn_group_reads(&block->groups[g], value, false)) return true;
     return false;
 }
 
@@ -400,7 +382,7 @@ static bool solve_tied(sn_evaluator *e, const ways *w, const sn_value *parameter
     for (int k = 0; k < e->blocks->n_classes; k++)
         for (int g = 0; g < e->tables[k].block->n_groups; g++) {
             const sn_op_group *group = &e->tables[k].block->groups[g];
-            for (int s = 0; is_read_by(group, parameter, false) && s < e->tables[k].strategies[g].n; s++) {
+            for (int s = 0; sn_group_reads(group, parameter, false) && s < e->tables[k].strategies[g].n; s++) {
                 sn_cut cut = sn_strategy_need(group, &e->tables[k].strategies[g].list[s], parameter);
                 double seconds = s && cut == best ? INFINITY : solve_readers(e, w, parameter, cut, out);
                 if (seconds < least) least = seconds, best = cut;
@@ -507,7 +489,8 @@ static ways ways_of(sn_evaluator *e, sn_cut_setting setting) {
     return ways_at(e, setting, sn_evaluator_site(e));
 }
 
-// Over cp: what flows with the sequence cut and is read whole is gathered, and its gradient scattered.
+// Over cp: what flows with the sequence cut and is read whole is gathered, in each pass that reads it, and its gradient
+// scattered.
 static double context_seconds(const sn_evaluator *e, const sn_class_table *t, const ways *w, bool backward) {
     if (w->setting.cp == 1) return 0;
     sn_group ranks = ranks_of(e, w, SN_CONTEXT_AXIS);
@@ -528,6 +511,8 @@ static double context_seconds(const sn_evaluator *e, const sn_class_table *t, co
             if (kind == SN_OP_ALL_TO_ALL) bytes /= w->setting.cp;
             sn_op_kind mirror = kind == SN_OP_ALL_GATHER ? SN_OP_REDUCE_SCATTER : kind;
             seconds += sn_cost_collective(&w->model, backward ? mirror : kind, bytes, &ranks);
+            if (backward && mirror != kind && sn_is_read_backward(e->blocks->micro, flow->value))
+                seconds += sn_cost_collective(&w->model, kind, bytes, &ranks);
         }
     }
     return seconds;
@@ -713,7 +698,7 @@ const sn_block_cost *sn_evaluator_costs(sn_evaluator *e, sn_cut_setting setting,
 
 static bool is_read_again(const sn_class_table *t, const bool *made_again, const sn_value *parameter) {
     for (int g = 0; g < t->block->n_groups; g++)
-        if (made_again[g] && is_read_by(&t->block->groups[g], parameter, false)) return true;
+        if (made_again[g] && sn_group_reads(&t->block->groups[g], parameter, false)) return true;
     return false;
 }
 
@@ -804,15 +789,24 @@ static sn_cut cut_of_program(const sn_evaluator *e, sn_cut cut, sn_cut data, int
     return sn_cut_make(dim, sn_cut_outer(cut) / batch * samples);
 }
 
-// Whether ep and an axis of tp cut rows of merged samples and tokens: then the plan says where among them dp is.
-static bool shares_rows(const sn_evaluator *e, const sn_class_table *t, const ways *w, int f) {
-    sn_cut data = t->flows[f].data, experts = flow_cut(t, f, w, SN_EXPERT_AXIS);
-    bool tensor = false;
+// Where axes of the data and one of tp cut rows of merged samples and tokens, the plan says where among them each is.
+static void put_rows(const sn_evaluator *e, const sn_class_table *t, const ways *w, int f, const named_axes *axes,
+                     int64_t samples, sn_plan_layout *entry) {
+    const sn_flow *flow = &t->flows[f];
+    sn_cut experts = w->setting.ep > 1 ? flow_cut(t, f, w, SN_EXPERT_AXIS) : SN_UNCUT;
+    sn_cut context = w->setting.cp > 1 ? flow->context : SN_UNCUT;
+    int rows = flow->data >= 0 ? sn_cut_dim(flow->data) : -1;
+    bool tensor = false,
+         data = (experts >= 0 && sn_cut_dim(experts) == rows) || (context >= 0 && sn_cut_dim(context) == rows);
     for (int a = SN_TENSOR_AXIS; a < SN_AXIS_KINDS; a++) {
         sn_cut cut = flow_cut(t, f, w, a);
-        tensor |= cut >= 0 && data >= 0 && sn_cut_dim(cut) == sn_cut_dim(data) && parts_of(e, w->setting, a) > 1;
+        tensor |= cut >= 0 && sn_cut_dim(cut) == rows && parts_of(e, w->setting, a) > 1;
     }
-    return tensor && experts >= 0 && sn_cut_dim(experts) == sn_cut_dim(data) && w->setting.ep > 1;
+    if (!tensor || !data) return;
+    sn_type type = flow->value->type;
+    put_cut(axes, SN_DATA_AXIS, flow->data, type, entry);
+    context = cut_of_program(e, context, flow->data, samples, &type);
+    put_cut(axes, SN_CONTEXT_AXIS, context, type, entry);
 }
 
 // Parameters that are cut, and results between groups whose layout must be said.
@@ -832,7 +826,7 @@ static void block_layouts(const sn_evaluator *e, const sn_block *block, const wa
         if (!flow->value->type.rank || !*block->groups[flow->producer].node) continue; // what has no name
         sn_plan_layout entry = {.name = block->groups[flow->producer].node, .rank = flow->value->type.rank};
         bool stated = false;
-        if (shares_rows(e, t, w, f)) put_cut(axes, SN_DATA_AXIS, flow->data, flow->value->type, &entry);
+        put_rows(e, t, w, f, axes, samples, &entry);
         for (int a = SN_EXPERT_AXIS; a < SN_AXIS_KINDS; a++) {
             if (axes->of[a] < 0) continue;
             stated |= is_stated(t, w, a, f);
@@ -848,6 +842,7 @@ static named_axes axes_of(const sn_mesh *mesh) {
     named_axes axes = {.mesh = mesh};
     for (int a = 0; a < SN_AXIS_KINDS; a++) axes.of[a] = -1;
     axes.of[SN_DATA_AXIS] = sn_mesh_axis(mesh, "dp");
+    axes.of[SN_CONTEXT_AXIS] = sn_mesh_axis(mesh, "cp");
     axes.of[SN_EXPERT_AXIS] = sn_mesh_axis(mesh, "ep");
     for (int a = 0, next = SN_TENSOR_AXIS; a < mesh->n_axes && next < SN_AXIS_KINDS; a++)
         if (sn_mesh_is_tensor_axis(mesh, a)) axes.of[next++] = a;

@@ -2,6 +2,7 @@
 // (a strategy cuts a factor) and the flows between them (a label is the layout that the readers share, so that a value
 // which several groups read is moved once); its edges are the seconds of the moves, forwards and backwards. The value's
 // move has a mirror image in its gradient's: what is gathered forwards is reduce-scattered backwards.
+#include "passes/partition/evaluate_model.h"
 #include "passes/partition/evaluate_table.h"
 #include "passes/partition/intra/network.h"
 
@@ -45,13 +46,6 @@ static sn_cut gradient_of_need(const sn_op_group *group, const sn_strategy *stra
     return SN_UNCUT;
 }
 
-static bool is_read_backward(const sn_op_group *group, const sn_value *value) {
-    for (int i = 0; i < group->n_backward; i++)
-        for (int o = 0; o < group->backward[i]->n_operands; o++)
-            if (group->backward[i]->operands[o] == value) return true;
-    return false;
-}
-
 // The collectives of a flow between its label and its producer (`reader` -1) or a reader, over one axis.
 typedef struct flow_moves {
     sn_op_kind forward, backward;
@@ -67,7 +61,7 @@ static flow_moves moves_of(const sn_class_table *t, const sn_flow *flow, int rea
         out.forward = sn_move_kind(leaves, label.value);
         if (flow->differentiable) out.backward = sn_move_kind(label.gradient, sn_gradient_cut(leaves));
         bool again = false;
-        for (int r = 0; r < flow->n_readers; r++) again |= is_read_backward(&groups[flow->readers[r]], flow->value);
+        for (int r = 0; r < flow->n_readers; r++) again |= sn_group_reads(&groups[flow->readers[r]], flow->value, true);
         out.again = leaves >= 0 && label.value != leaves && again;
         return out;
     }
@@ -76,7 +70,7 @@ static flow_moves moves_of(const sn_class_table *t, const sn_flow *flow, int rea
     out.forward = sn_move_kind(label.value, need);
     if (flow->differentiable)
         out.backward = sn_move_kind(gradient_of_need(group, strategy, flow->value), label.gradient);
-    out.again = label.value >= 0 && is_read_backward(group, flow->value);
+    out.again = label.value >= 0 && sn_group_reads(group, flow->value, true);
     return out;
 }
 

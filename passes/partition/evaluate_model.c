@@ -36,3 +36,20 @@ int64_t sn_count_experts(const sn_blocks *blocks) {
         }
     return experts;
 }
+
+bool sn_group_reads(const sn_op_group *group, const sn_value *value, bool backward) {
+    for (int i = 0; i < (backward ? group->n_backward : group->n_forward); i++) {
+        const sn_op *op = backward ? group->backward[i] : group->forward[i];
+        for (int o = 0; o < op->n_operands; o++)
+            if (op->operands[o] == value) return true;
+    }
+    return false;
+}
+
+sn_cut sn_cut_inside(const sn_op_group *group, const sn_strategy *strategy, const sn_value *value) {
+    for (int side = 0; side < 2 && value->kind == SN_VALUE_RESULT; side++)
+        for (int i = 0; i < (side ? group->n_backward : group->n_forward); i++)
+            if ((side ? group->backward : group->forward)[i] == value->def)
+                return (side ? strategy->backward : strategy->forward)[i].result[value->index];
+    return SN_UNCUT;
+}

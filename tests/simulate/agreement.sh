@@ -100,7 +100,10 @@ done
 
 # Experts over ep, and each of them over tp; rows of merged samples and tokens are cut by three axes.
 cluster=dgx-a100:1
-for mesh in dp=2,ep=2,tp=2,microbatches=2,zero=1 ep=4,tp=2,microbatches=2; do agree mixtral_layers 32 $mesh; done
+for mesh in dp=2,ep=2,tp=2,microbatches=2,zero=1 ep=4,tp=2,microbatches=2 dp=2,cp=2,tp=2,microbatches=2; do
+    agree mixtral_layers 32 $mesh
+done
+agree gpt_layers 16 dp=2,cp=2,tp=2,microbatches=4
 
 # Models so small that a step is latency: of launches, and of one collective for each parameter. ZeRO makes more of
 # them, so that the order of its stages is the other way round than where memory counts.
